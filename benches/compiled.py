@@ -99,7 +99,7 @@ def far(launcher: Path, directory: Path, walk: str, mib: int, local: int, link: 
             if output != expected:
                 raise SystemExit(f"{walk} as {variant}: '{output}' instead of '{expected}'")
             said = json.loads(stats.read_text())
-            figures = ("major_faults", "prefetched_pages", "prefetch_unused_pages", "hint_fetched_pages", "hint_used_pages", "hint_evicted_pages", "stall_seconds")
+            figures = ("major_faults", "prefetched_pages", "prefetch_unused_pages", "hint_fetched_pages", "hint_used_pages", "hint_evicted_pages", "hint_overwritten_pages", "stall_seconds")
             runs[variant].append({"seconds": seconds} | {name: said[name] for name in figures})
             print(f"{walk} {link} {variant}: {runs[variant][-1]}", file=sys.stderr)
     seconds = {variant: [run["seconds"] for run in own] for variant, own in runs.items()}

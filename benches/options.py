@@ -11,3 +11,11 @@ def options(about: str, repeat: int | None = None, repeats: str = "rounds") -> a
     if repeat is not None:
         parser.add_argument("--repeat", type=int, default=repeat, help=f"{repeats} (default: {repeat})")
     return parser
+
+
+def those_named(names: list[str] | None, programs: list, parser: argparse.ArgumentParser) -> list:
+    """The programs that `--program` names, all if it names none; one that names no program at all ends the bench with a message."""
+    chosen = [program for program in programs if names is None or program.name in names]
+    if not chosen:
+        parser.error(f"--program: none of {', '.join(program.name for program in programs)}")
+    return chosen

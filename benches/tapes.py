@@ -2,7 +2,8 @@
 """The programs of 3PO's Table 2 at a part of their memory: with a tape, beside no prefetching, Leap and `auto`.
 
 Each program is traced once, and a tape is planned for each size. Each round runs every system once, in an order that rotates; a ratio is taken
-within each round, then the median. Every output is compared with the native run's. Writes one JSON file."""
+within each round, then the median. Every output is compared with the native run's. A system that does not end in order is reported, and has no time.
+Writes one JSON file; rows of another program, size, share or link that are in it stay."""
 import argparse
 import json
 import os
@@ -78,10 +79,16 @@ class Bench:
         options = ["--tape", str(tape)] if system == "tape" else SYSTEMS[system]
         prefix = [self.launcher, "run", "--quiet", "--fault-path", "inline", "--local", str(local), "--far", far]
         prefix += [*options, "--stats", stats, "--"]
-        seconds, output, _ = self.program.run([str(word) for word in prefix])
+        try:
+            seconds, output, _ = self.program.run([str(word) for word in prefix])
+        except SystemExit as failed:
+            if system in ("all-local", "tape"):
+                raise
+            return {"failed": str(failed)}
         self.check(output, system)
         said = json.loads(stats.read_text())
-        names = ("major_faults", "minor_faults", "tape_threads", "tape_threads_without", "tape_left", "tape_pages", "prefetched_pages")
+        names = ("major_faults", "prefetch_late_faults", "minor_faults", "tape_threads", "tape_threads_without", "tape_left", "tape_beside_faults",
+                 "tape_early_faults", "tape_pages", "prefetched_pages")
         return {"seconds": round(seconds, 3), **{name: said[name] for name in names}}
 
 
@@ -107,7 +114,9 @@ def measure(bench: Bench, percent: int, systems: list[str]) -> dict:
             system = systems[(turn + step) % len(systems)]
             runs[system].append(bench.run(system, local, tape))
             print(f"{name} {percent} % {system}: {runs[system][-1]}", file=sys.stderr)
-    row = {"program": name, "percent": percent, "local_bytes": local, "traced": bench.traced, "runs": runs}
+    row = {"program": name, "percent": percent, "size_mib": given.size, "link": given.link, "local_bytes": local, "traced": bench.traced, "runs": runs}
+    row["failed"] = {system: own for system, own in runs.items() if any("failed" in run for run in own)}
+    runs = {system: own for system, own in runs.items() if system not in row["failed"]}
     seconds = {system: [run["seconds"] for run in own] for system, own in runs.items()}
     row["seconds"] = {system: spread(own) for system, own in seconds.items()}
     size = plan["wanted"]
@@ -122,8 +131,22 @@ def measure(bench: Bench, percent: int, systems: list[str]) -> dict:
         row["by_tape"] = {system: spread([a / b for a, b in zip(own, seconds["tape"])]) for system, own in seconds.items() if system != "tape"}
         if "floor" in row:
             row["tape_by_floor"] = round(tape_seconds / row["floor"]["seconds"], 3)
-    row["major_faults"] = {system: statistics.median(run["major_faults"] for run in own) for system, own in runs.items()}
+    for kind in ("major_faults", "prefetch_late_faults"):
+        row[kind] = {system: statistics.median(run[kind] for run in own) for system, own in runs.items()}
     return row
+
+
+def where(row: dict) -> tuple:
+    """What a row is of."""
+    return row["program"], row["percent"], row["size_mib"], row["link"]
+
+
+def earlier(output: Path) -> dict:
+    """What the file has from runs before, each row with its link."""
+    if not output.exists():
+        return {"commands": [], "programs": []}
+    found = json.loads(output.read_text())
+    return found | {"programs": [{"link": found.get("link"), **row} for row in found["programs"]]}
 
 
 def target(what: str, reached: float, **bound: float) -> dict:
@@ -132,13 +155,16 @@ def target(what: str, reached: float, **bound: float) -> dict:
 
 
 def targets(rows: list[dict]) -> list[dict]:
-    """What the project has set itself at 20 %, and what was reached. Delayed hits are not counted yet; so faults are major ones only."""
+    """What the project has set itself at 20 %, and what was reached. Delayed hits of more than 2 µs are not told from shorter ones: all
+    count, so no run is better than it is said to be."""
     found = []
     for row in (row for row in rows if row["percent"] == 20):
         name = row["program"]
         faults = row["major_faults"]
         if "tape" in faults and "leap" in faults:
-            found.append(target(f"{name}: major faults", faults["tape"], at_most=max(faults["leap"] / 100, 200)))
+            # Rows of earlier builds have no delayed hits.
+            what, late = ("major faults and delayed hits", row["prefetch_late_faults"]["tape"]) if "prefetch_late_faults" in row else ("major faults", 0)
+            found.append(target(f"{name}: {what}", faults["tape"] + late, at_most=max(faults["leap"] / 100, 200)))
         if "tape_by_floor" in row:
             bound = 1.10 if name in COMPUTE_BOUND else 1.20
             found.append(target(f"{name}: time by the floor", row["tape_by_floor"], at_most=bound))
@@ -159,6 +185,8 @@ def main() -> None:
     parser.add_argument("--note", help="what a reader should know, such as what else ran on the machine")
     given = parser.parse_args()
     given.target = given.target.absolute()
+    # Otherwise the interpreter's own pages are others in each run.
+    os.environ["PYTHONHASHSEED"] = "0"
     systems = given.system.split(",")
     result = {
         "bench": "tapes",
@@ -166,17 +194,20 @@ def main() -> None:
         **origin(given.target / "release/hinterland", "tapes.py"),
         "note": given.note,
         "load": [round(of, 1) for of in os.getloadavg()],
-        "link": given.link,
-        "size_mib": given.size,
     }
+    before = earlier(given.output)
+    result["commands"] = list(dict.fromkeys([*before["commands"], *result["commands"]]))
     rows = []
     with tempfile.TemporaryDirectory() as directory:
         for program in programs(given.size, linear(Path(directory)), given.threads):
             if given.program is None or program.name in given.program:
                 bench = Bench(given, Path(directory), program)
-                rows += [measure(bench, int(percent), systems) for percent in given.local.split(",")]
+                origin_of_row = {name: result[name] for name in ("commit", "date")}
+                rows += [measure(bench, int(percent), systems) | origin_of_row for percent in given.local.split(",")]
+                measured = {where(row) for row in rows}
+                all_rows = [row for row in before["programs"] if where(row) not in measured] + rows
                 # After each program: what was measured before a later one fails is there.
-                given.output.write_text(json.dumps(result | {"programs": rows, "targets": targets(rows)}, indent=2) + "\n")
+                given.output.write_text(json.dumps(result | {"programs": all_rows, "targets": targets(all_rows)}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

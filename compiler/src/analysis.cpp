@@ -1,6 +1,7 @@
 #include "analysis.h"
 #include "chain.h"
 #include "eviction.h"
+#include "overwriting.h"
 #include "llvm/Analysis/ValueTracking.h"
 #include "llvm/IR/DebugInfoMetadata.h"
 #include "llvm/Demangle/Demangle.h"
@@ -286,6 +287,11 @@ LoopWish wish(const Plan &plan, const Loop &loop) {
   return result;
 }
 
+bool isPlanned(const Plan &plan, const Function &function) {
+  const DISubprogram *program = function.getSubprogram();
+  return any_of(plan.functions, [&](const FunctionPlan &planned) { return planned.fetch && names(planned, program, function.getName()); });
+}
+
 LoopDecision decide(Loop &loop, const LoopWish &wish, const Plan &plan, FunctionAnalyses &analyses) {
   LoopDecision decision;
   if (!wish.fetch) {
@@ -305,7 +311,10 @@ LoopDecision decide(Loop &loop, const LoopWish &wish, const Plan &plan, Function
   decision.steps = steps && none_of(decision.accesses, [](const Access &access) { return access.pattern == Pattern::Nest; });
   if (decision.refused.empty() && !wish.planned && steps) decision.refused = "it walks in steps, which prefetchers follow; a plan would hint it";
   if (decision.refused.empty())
-    for (Access &access : decision.accesses) decideEviction(access, decision, wish, plan, analyses);
+    for (Access &access : decision.accesses) {
+      decideEviction(access, decision, wish, plan, analyses);
+      decideOverwriting(access, loop, analyses);
+    }
   decision.evictionIsWanted = any_of(decision.accesses, [](const Access &access) { return access.wanted; });
   return decision;
 }

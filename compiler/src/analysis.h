@@ -28,6 +28,8 @@ struct Access {
   bool wanted = false;            // the plan says that it is to leave
   std::string kept;               // why it is not evicted
   bool writes = false;
+  bool overwrites = false;        // the loop stores every byte of it: nothing is fetched
+  std::string read;               // why it is fetched although it is written
 };
 
 // What was not understood.
@@ -54,6 +56,7 @@ struct FunctionAnalyses {
   llvm::ScalarEvolution &evolution;
   llvm::AAResults &aliases;
   const llvm::TargetLibraryInfo &library;
+  const llvm::SmallPtrSetImpl<const llvm::Value *> &own; // objects that the function allocates and no one else sees, as it was before hints
 };
 
 // What the plan says of a loop: whether it is hinted, and the words on eviction.
@@ -64,6 +67,9 @@ struct LoopWish {
   std::vector<Pattern> patterns; // only these; none: all
 };
 LoopWish wish(const Plan &plan, const llvm::Loop &loop);
+
+// Whether the plan wants hints in a function of its own name.
+bool isPlanned(const Plan &plan, const llvm::Function &function);
 
 LoopDecision decide(llvm::Loop &loop, const LoopWish &wish, const Plan &plan, FunctionAnalyses &analyses);
 

@@ -1,5 +1,4 @@
 #include "eviction.h"
-#include "llvm/Analysis/CaptureTracking.h"
 #include "llvm/Analysis/MemoryBuiltins.h"
 #include "llvm/Analysis/MemoryLocation.h"
 #include "llvm/Analysis/ValueTracking.h"
@@ -80,8 +79,7 @@ void decideEviction(Access &access, const LoopDecision &decision, const LoopWish
   }
   if (!isIdentifiedObject(access.object) && !isa<Argument>(access.object)) return keep("which object it is cannot be told");
   if (auto why = usedAgain(access, *decision.loop, analyses); !why.empty()) return keep(why);
-  bool own = isNoAliasCall(access.object) && !PointerMayBeCaptured(access.object, /*ReturnCaptures=*/true);
-  if (own) access.evict = Eviction::Now;
+  if (analyses.own.contains(access.object)) access.evict = Eviction::Now;
   else keep("others may use it, and no plan says that it is walked once");
 }
 

@@ -10,8 +10,8 @@ static constexpr uint32_t version = 1;
 static constexpr char pointerName[] = "__hinterland_hints_1";
 // Before the program's own constructors, which have 65535 unless they say otherwise; up to 100 belong to the system.
 static constexpr int constructorPriority = 101;
-// struct hinterland_hints: two 32-bit words, eight hints, then what loops call, in the order of Call.
-static constexpr unsigned loopCallsAt = 8 + 8 * 8;
+// struct hinterland_hints: two 32-bit words, then pointers to functions, in the order of Call.
+static constexpr unsigned callsAt = 8;
 // struct hinterland_loop: words of the runtime's state, before the word on the walk.
 static constexpr unsigned stateWords = 7;
 
@@ -35,18 +35,20 @@ CallInst *Interface::call(IRBuilderBase &builder, Value *table, Call which, Arra
   SmallVector<Type *, 5> types;
   for (Value *argument : arguments) types.push_back(argument->getType());
   Type *result = which == Call::LoopBegin ? builder.getInt64Ty() : builder.getVoidTy();
-  Value *slot = builder.CreateConstInBoundsGEP1_64(builder.getInt8Ty(), table, loopCallsAt + 8 * unsigned(which));
+  Value *slot = builder.CreateConstInBoundsGEP1_64(builder.getInt8Ty(), table, callsAt + 8 * unsigned(which));
   auto *load = builder.CreateLoad(builder.getPtrTy(), slot);
   // The table is constant.
   load->setMetadata(LLVMContext::MD_invariant_load, MDNode::get(context_, {}));
   CallInst *call = builder.CreateCall(FunctionType::get(result, types, false), load, arguments);
-  // Nothing that the program computes depends on a hint; addresses are numbers to it, except the list of loop_fetchv.
+  // Nothing that the program computes depends on another hint; addresses are numbers to it, except the list of loop_fetchv.
   call->setDoesNotThrow();
   call->addFnAttr(Attribute::WillReturn);
   call->addFnAttr(Attribute::NoCallback);
   call->addFnAttr(Attribute::NoFree);
   MemoryEffects effects = MemoryEffects::inaccessibleMemOnly();
   if (which == Call::LoopFetchv) effects |= MemoryEffects::argMemOnly(ModRefInfo::Ref);
+  // What is overwritten may be gone from here on: nothing that reads it is moved behind the call.
+  if (which == Call::Overwrite) effects |= MemoryEffects::argMemOnly(ModRefInfo::Mod);
   call->setMemoryEffects(effects);
   for (unsigned index = 0; index < arguments.size(); index++)
     if (types[index]->isPointerTy()) call->addParamAttr(index, Attribute::getWithCaptureInfo(context_, CaptureInfo::none()));

@@ -10,8 +10,8 @@
 
 namespace hinterland {
 
-// Functions of the table that loops call.
-enum class Call { LoopBegin, LoopEnd, LoopFetch, LoopFetchv, LoopEvict };
+// Functions of the table that loops call, by their places in it.
+enum class Call { Overwrite = 6, LoopBegin = 8, LoopEnd, LoopFetch, LoopFetchv, LoopEvict };
 
 class Interface {
 public:

@@ -5,8 +5,12 @@
 #include "analysis.h"
 #include "remarks.h"
 #include "transform.h"
+#include "llvm/Analysis/AliasAnalysis.h"
+#include "llvm/Analysis/CaptureTracking.h"
+#include "llvm/IR/InstIterator.h"
 #include "llvm/Passes/PassBuilder.h"
 #include "llvm/Plugins/PassPlugin.h"
+#include "llvm/Transforms/Scalar/LoopFuse.h"
 #include "llvm/Transforms/Scalar/LoopPassManager.h"
 #include "llvm/Transforms/Utils/LCSSA.h"
 #include "llvm/Transforms/Utils/LoopSimplify.h"
@@ -59,16 +63,36 @@ PreservedAnalyses HinterlandPass::run(Module &module, ModuleAnalysisManager &man
   return changed ? PreservedAnalyses::none() : PreservedAnalyses::all();
 }
 
+// LLVM's own fusion of loops that follow one another over as many iterations, where the plan names the function: what both walk comes once.
+bool fuse(Function &function, const Plan &plan, FunctionAnalysisManager &manager) {
+  if (!isPlanned(plan, function)) return false;
+  auto loops = [&] { return manager.getResult<LoopAnalysis>(function).getLoopsInPreorder().size(); };
+  auto run = [&](auto pass) {
+    PreservedAnalyses kept = pass.run(function, manager);
+    manager.invalidate(function, kept);
+    return !kept.areAllPreserved();
+  };
+  size_t before = loops();
+  if (before < 2 || !run(LoopFusePass())) return false;
+  run(LoopSimplifyPass());
+  run(LCSSAPass());
+  if (size_t after = loops(); after < before) showFused(function, before - after, manager.getResult<OptimizationRemarkEmitterAnalysis>(function));
+  return true;
+}
+
 bool HinterlandPass::run(Function &function, const Plan &plan, Interface &interface, FunctionAnalysisManager &manager) {
   if (function.isDeclaration() || function.hasAvailableExternallyLinkage() || function.hasOptNone() || function.hasOptSize() ||
       function.hasFnAttribute(Attribute::Naked) || function.isPresplitCoroutine())
     return false;
+  SmallPtrSet<const Value *, 8> own;
+  for (Instruction &instruction : instructions(function))
+    if (isNoAliasCall(&instruction) && !PointerMayBeCaptured(&instruction, /*ReturnCaptures=*/true)) own.insert(&instruction);
   SmallPtrSet<BasicBlock *, 16> seen;
-  bool changed = false;
+  bool changed = fuse(function, plan, manager);
   for (;;) {
     FunctionAnalyses analyses{manager.getResult<DominatorTreeAnalysis>(function), manager.getResult<LoopAnalysis>(function),
                               manager.getResult<ScalarEvolutionAnalysis>(function), manager.getResult<AAManager>(function),
-                              manager.getResult<TargetLibraryAnalysis>(function)};
+                              manager.getResult<TargetLibraryAnalysis>(function), own};
     auto &remarks = manager.getResult<OptimizationRemarkEmitterAnalysis>(function);
     std::optional<LoopDecision> chosen;
     for (Loop *loop : analyses.loops) choose(*loop, plan, analyses, remarks, seen, chosen);

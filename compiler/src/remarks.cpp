@@ -40,8 +40,10 @@ void show(const LoopDecision &decision, OptimizationRemarkEmitter &remarks) {
     for (const Access &access : decision.accesses)
       remarks.emit([&] {
         OptimizationRemark remark(passName, "Fetch", place(*access.at, loop), header);
-        remark << ore::NV("Object", objectName(access)) << " is fetched ahead: " << ore::NV("Pattern", name(access.pattern));
+        remark << ore::NV("Object", objectName(access)) << (access.overwrites ? " is overwritten, and not fetched: " : " is fetched ahead: ")
+               << ore::NV("Pattern", name(access.pattern));
         if (access.step) remark << ", " << ore::NV("Step", access.step) << " bytes an iteration";
+        if (!access.read.empty()) remark << "; fetched although it is written: " << ore::NV("Read", access.read);
         return remark << "; " << ore::NV("Eviction", eviction(access));
       });
   }
@@ -50,6 +52,12 @@ void show(const LoopDecision &decision, OptimizationRemarkEmitter &remarks) {
       return OptimizationRemarkMissed(passName, "NotFetched", place(*refusal.at, loop), header)
              << "access is not fetched ahead: " << ore::NV("Reason", refusal.why);
     });
+}
+
+void showFused(const Function &function, size_t loops, OptimizationRemarkEmitter &remarks) {
+  remarks.emit([&] {
+    return OptimizationRemark(passName, "Fused", &function) << "loops that are fused with those before them: " << ore::NV("Loops", unsigned(loops));
+  });
 }
 
 } // namespace hinterland

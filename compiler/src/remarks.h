@@ -6,5 +6,7 @@
 namespace hinterland {
 
 void show(const LoopDecision &decision, llvm::OptimizationRemarkEmitter &remarks);
+// So many loops have become part of the ones before them.
+void showFused(const llvm::Function &function, size_t loops, llvm::OptimizationRemarkEmitter &remarks);
 
 } // namespace hinterland

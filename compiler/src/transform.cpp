@@ -57,6 +57,7 @@ private:
   void fetchRanges(const Access &access, Value *from, Value *to);
   Value *position(const Access &access, Value *iteration, bool end);
   void evictBehind();
+  void overwriteAhead();
   void limitIterations(Value *limit);
   void leave();
   void exits(BasicBlock *from);
@@ -245,6 +246,7 @@ void Transform::chunks() {
   length_ = builder_.CreateBinaryIntrinsic(Intrinsic::umin, perChunk_, builder_.CreateSub(total_, first_));
   fetchAhead();
   evictBehind();
+  overwriteAhead();
   builder_.CreateBr(innerPreheader_);
   builder_.SetInsertPoint(innerPreheader_);
   builder_.CreateBr(header);
@@ -256,7 +258,7 @@ void Transform::fetchAhead() {
   for (unsigned lead = 4; lead > 0; lead--) {
     SmallVector<const Access *, 8> group;
     for (const Access &access : decision_.accesses)
-      if (access.lead == lead) group.push_back(&access);
+      if (access.lead == lead && !access.overwrites) group.push_back(&access);
     if (group.empty()) continue;
     PHINode *cursor = PHINode::Create(builder_.getInt64Ty(), 2, "asked", chunk_->begin());
     // The first iteration comes too soon for a fetch, and what slices carry over from the iteration before is not there yet.
@@ -345,6 +347,17 @@ void Transform::evictBehind() {
     Value *next = builder_.CreatePtrAdd(here, number(1 - page));
     next = builder_.CreateSelect(builder_.CreateIsNull(first_), here, next);
     behind_.push_back({left, next});
+  }
+}
+
+// This chunk and the next one: a page in both is not yet begun. None is named that an earlier chunk has begun to write.
+void Transform::overwriteAhead() {
+  for (const Access &access : decision_.accesses) {
+    if (!access.overwrites) continue;
+    Value *until = builder_.CreateAdd(first_, builder_.CreateMul(perChunk_, number(2)));
+    Value *last = builder_.CreateSub(builder_.CreateBinaryIntrinsic(Intrinsic::umin, until, total_), number(1));
+    Value *start = position(access, first_, false), *end = builder_.CreatePtrAdd(position(access, last, false), number(access.step));
+    interface_.call(builder_, table_, Call::Overwrite, {start, difference(end, start)});
   }
 }
 

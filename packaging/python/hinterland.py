@@ -12,13 +12,13 @@ Without Hinterland nothing happens.
     hinterland.fetch(data[1 << 20:2 << 20])
 
 begins to fetch what is far of a buffer: of an array of numpy, a memoryview, or any other object with the buffer protocol. Hints cannot fail,
-do not wait for far memory, and change no content.
+and do not wait for far memory; none but `overwrite` changes content.
 """
 
 import ctypes
 import os
 
-__all__ = ["region", "fetch", "evict", "evict_soon", "keep", "release", "phase"]
+__all__ = ["region", "fetch", "evict", "evict_soon", "keep", "release", "overwrite", "phase"]
 
 _MODES = {"record": 1, "prefetch": 2, "auto": 3}
 _IN_FORCE = {0: None, 1: "record", 2: "prefetch"}
@@ -42,7 +42,7 @@ def _hints():
         loaded = ctypes.CDLL(None)
         loaded.hinterland_phase.argtypes, loaded.hinterland_phase.restype = [ctypes.c_uint], None
         found = {"phase": loaded.hinterland_phase}
-        for name in ("fetch", "evict", "evict_soon", "keep", "release"):
+        for name in ("fetch", "evict", "evict_soon", "keep", "release", "overwrite"):
             found[name] = getattr(loaded, "hinterland_" + name)
             found[name].argtypes, found[name].restype = [ctypes.c_void_p, ctypes.c_size_t], None
         return found
@@ -71,10 +71,14 @@ class _Buffer(ctypes.Structure):
     ]
 
 
-def _hint(name, buffer):
+# PyBUF_SIMPLE: contiguous bytes, which need not be writable; and PyBUF_WRITABLE.
+_SIMPLE, _WRITABLE = 0, 1
+
+
+def _hint(name, buffer, flags=_SIMPLE):
     view = _Buffer()
-    # PyBUF_SIMPLE: contiguous bytes, which need not be writable. Raises what is wrong with the object.
-    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(buffer), ctypes.byref(view), 0)
+    # Raises what is wrong with the object.
+    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(buffer), ctypes.byref(view), flags)
     try:
         if name in _HINTS:
             _HINTS[name](view.buf, view.len)
@@ -105,6 +109,12 @@ def keep(buffer):
 def release(buffer):
     """Takes `keep` back."""
     _hint("release", buffer)
+
+
+def overwrite(buffer):
+    """A promise: this thread writes every byte of a buffer before anything reads it, so that it need not be fetched. A promise that is not kept
+    loses what the buffer held."""
+    _hint("overwrite", buffer, _WRITABLE)
 
 
 def phase(number):

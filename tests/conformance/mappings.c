@@ -211,6 +211,42 @@ static void foreign(void) {
     close(fd);
 }
 
+// A mapping across an end grows: in place, and where something is in its way; to a place across an end, too.
+static void growing_across(char *p, size_t all) {
+    SHOW(mmap(p, all, RW, ANON | MAP_FIXED_NOREPLACE, -1, 0) == p), fill(p, all, 16);
+    SHOW(mremap(p, all, all + MIB, 0) == p), SHOW(wrong(p, all, 16)), SHOW(nonzero(p + all, MIB));
+    fill(p + all, MIB, 17);
+    MUST(mmap(p + all + MIB, PAGE, PROT_READ, ANON | MAP_FIXED_NOREPLACE, -1, 0) == p + all + MIB);
+    CALL(mremap(p, all + MIB, all + 2 * MIB, 0));
+    char *q = mremap(p, all + MIB, all + 2 * MIB, MREMAP_MAYMOVE);
+    SHOW(q != MAP_FAILED && q != p), SHOW(probe(p, 'r')), SHOW(probe(p + all + MIB - 1, 'r'));
+    SHOW(wrong(q, all, 16)), SHOW(wrong(q + all, MIB, 17)), SHOW(nonzero(q + all + MIB, MIB));
+    char *r = mremap(q, all + 2 * MIB, 2 * all, MREMAP_MAYMOVE);
+    SHOW(r != MAP_FAILED), SHOW(wrong(r, all, 16)), SHOW(wrong(r + all, MIB, 17)), SHOW(nonzero(r + all + MIB, all - MIB));
+    // Back across, to a place that is larger; from there, elsewhere, larger again.
+    MUST(!munmap(p + all + MIB, PAGE));
+    SHOW(mremap(r, 2 * all, 2 * all + MIB, MREMAP_MAYMOVE | MREMAP_FIXED, p) == p), SHOW(probe(r, 'r'));
+    SHOW(wrong(p, all, 16)), SHOW(wrong(p + all, MIB, 17)), SHOW(nonzero(p + all + MIB, all));
+    MUST(!mprotect(p, 2 * all + MIB, PROT_READ));
+    q = map(4 * all, RW, 0), fill(q, 4 * all, 18);
+    SHOW(mremap(p, 2 * all + MIB, 3 * all, MREMAP_MAYMOVE | MREMAP_FIXED, q) == q), SHOW(probe(q, 'w')), SHOW(probe(q + 3 * all - 1, 'w'));
+    SHOW(wrong(q, all, 16)), SHOW(nonzero(q + all + MIB, 2 * all - MIB)), SHOW(wrong(q + 3 * all, all, 18 + 3 * all / 8)), SHOW(probe(p, 'r'));
+    MUST(!munmap(q, 4 * all));
+    // The old place stays, empty; of a file, what is mapped beyond is its next pages.
+    SHOW(mmap(p, all, RW, ANON | MAP_FIXED_NOREPLACE, -1, 0) == p), fill(p, all, 19);
+    q = mremap(p, all, all, MREMAP_MAYMOVE | MREMAP_DONTUNMAP);
+    SHOW(q != MAP_FAILED && q != p), SHOW(wrong(q, all, 19)), SHOW(nonzero(p, all)), SHOW(probe(p, 'w')), SHOW(probe(p + all - 1, 'w'));
+    FILE *file = tmpfile();
+    MUST(file && !ftruncate(fileno(file), 2 * all) && !munmap(q, all));
+    SHOW(mmap(p, all, RW, MAP_SHARED | MAP_FIXED, fileno(file), 0) == p), fill(p, all, 20);
+    MUST(mmap(p + all, PAGE, PROT_READ, ANON | MAP_FIXED_NOREPLACE, -1, 0) == p + all);
+    q = mremap(p, all, all + MIB, MREMAP_MAYMOVE);
+    SHOW(q != MAP_FAILED), SHOW(wrong(q, all, 20)), SHOW(nonzero(q + all, MIB)), SHOW(probe(p, 'r')), SHOW(probe(p + all - 1, 'r'));
+    r = mremap(q, all + MIB, 2 * all, MREMAP_MAYMOVE);
+    SHOW(r != MAP_FAILED), SHOW(wrong(r, all, 20)), SHOW(nonzero(r + all, all));
+    CALL(munmap(r, 2 * all)), CALL(munmap(p + all, PAGE)), fclose(file);
+}
+
 // Across an end of the far range (`FAR_BASE` and `FAR_PAGES` of the pager), where natively nothing lies: on one side memory is ours, on the
 // other the kernel's.
 static void across(char *end) {
@@ -257,6 +293,7 @@ static void across(char *end) {
     SHOW(wrong(to, all - 2 * MIB, 14)), SHOW(wrong(to + all - 2 * MIB, 2 * MIB, 15 + 6 * MIB / 8));
     SHOW(probe(p, 'r')), SHOW(probe(end - PAGE, 'r')), SHOW(probe(end, 'r'));
     CALL(munmap(to, all)), CALL(munmap(p, all)); // Nothing is there any more: fine.
+    growing_across(p, all);
     SHOW(syscall(SYS_mmap, p, all, PROT_NONE, ANON | MAP_FIXED_NOREPLACE | MAP_NORESERVE, -1, 0) == (long)p);
     CALL(syscall(SYS_mprotect, near, 4 * PAGE, RW)), SHOW(nonzero(near, 4 * PAGE)), SHOW(probe(near - 1, 'r'));
     CALL(munmap(p, (size_t)1 << 48)), SHOW(nonzero(near, 4 * PAGE));

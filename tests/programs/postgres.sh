@@ -18,7 +18,7 @@ TEXT
 "$bin/pg_ctl" -D "$here/data" -w -l "$here/server.log" start >/dev/null
 
 "$bin/psql" -qAt -v ON_ERROR_STOP=1 <<'SQL'
-create table t as select i, md5(i::text) as m, (i::bigint * 7919) % 100003 as k from generate_series(1, 300000) i;
+create table t as select i, md5(i::text) as m, (i::bigint * 7919) % 100003 as k from generate_series(1, 200000) i;
 select sum(hashtext(m)) from (select m from t order by m desc limit 100000) x;
 select count(*), sum(c) from (select k % 5000 as g, count(distinct m) as c from t group by 1) x;
 select count(*), sum(a.i) from t a join t b on a.k = b.i where b.m < '8';
@@ -30,7 +30,7 @@ begin; update t set k = k + 1 where i % 3 = 0; savepoint s; delete from t where 
 select count(*), sum(k) from t;
 SQL
 "$bin/pgbench" -q -i -s 1 >/dev/null 2>&1
-"$bin/pgbench" -n -c 4 -j 2 -t 100 2>&1 | grep 'actually processed'
+"$bin/pgbench" -n -c 4 -j 2 -t 50 2>&1 | grep 'actually processed'
 "$bin/psql" -qAt -c 'select count(*) from pgbench_history' \
     -c 'select sum(abalance) = (select sum(delta) from pgbench_history) from pgbench_accounts'
 "$bin/pg_ctl" -D "$here/data" -w -m fast stop >/dev/null

@@ -47,9 +47,9 @@ pub fn launcher() -> Result<PathBuf> {
     Ok(path)
 }
 
-/// The interpreter of the repository's Python environment.
+/// The interpreter of the repository's Python environment, or that of the one which `HINTERLAND_TEST_PYTHON` names.
 pub fn python() -> PathBuf {
-    repository().join(".venv/bin/python")
+    std::env::var_os("HINTERLAND_TEST_PYTHON").map_or_else(|| repository().join(".venv/bin/python"), PathBuf::from)
 }
 
 /// Copies an executable file. A process of its own does it: one that another test forks meanwhile would hold the copy open for writing

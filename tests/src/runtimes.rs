@@ -8,7 +8,7 @@ use crate::native::Native;
 use crate::scenario::no_input;
 use crate::{Line, MIB, Need, Place, Scenario, places};
 use anyhow::{Result, ensure};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// Peak of anonymous memory that a runtime is asked for, in bytes.
 pub const SIZE_BYTES: u64 = 224 * MIB;
@@ -44,11 +44,34 @@ pub const ALL: &[Runtime] = &[
     runtime("ruby", "a collector that marks and sweeps", &[Need::Program("ruby")], ruby),
     runtime("lua", "an incremental collector", &[Need::Program("lua5.4")], lua),
     runtime("luajit", "an allocator of its own, an incremental collector", &[Need::Program("luajit")], luajit),
+    runtime("r", "a generational collector that does not move", &[Need::Program("Rscript")], r),
+    runtime("haskell", "a copying collector in blocks of a terabyte", &[Need::Program("ghc")], haskell)
+        .prepared(compile_haskell),
+    runtime("mono", "a collector that moves what is young", &[Need::Program("mono"), Need::Program("mcs")], mono)
+        .prepared(compile_mono),
+    runtime("octave", "arrays of an interpreter in C++", &[Need::Program("octave-cli")], octave),
+    runtime("gawk", "strings of an interpreter in C", &[Need::Program("gawk")], gawk),
+    runtime("pypy", "a collector with a nursery, a JIT", &[Need::Program("pypy3")], pypy),
+    runtime("gevent", "coroutines whose stacks are copied to the heap", &[Need::Python("gevent")], gevent),
+    runtime("polars", "columns, with an allocator of its own", &[Need::Python("polars")], polars),
+    runtime("pytorch", "tensors, with gradients", &[Need::Python("torch")], pytorch),
+    runtime("onnxruntime", "inference", &[Need::Python("onnxruntime"), Need::Python("onnx")], onnxruntime),
+    runtime(
+        "mariadb",
+        "a server with tables in its buffer pool, and four clients",
+        &[Need::Program("mariadbd")],
+        mariadb,
+    ),
 ];
 
 impl Runtime {
     const fn in_short(mut self) -> Runtime {
         self.short = true;
+        self
+    }
+
+    const fn prepared(mut self, prepare: fn(&Place) -> Result<()>) -> Runtime {
+        self.scenario.prepare = prepare;
         self
     }
 }
@@ -65,16 +88,27 @@ const fn runtime(
 }
 
 const fn java(name: &'static str, about: &'static str, command: fn(&Place) -> Line) -> Runtime {
-    let mut java = runtime(name, about, &[Need::Program("java"), Need::Program("javac")], command);
-    java.scenario.prepare = compile;
-    java
+    runtime(name, about, &[Need::Program("java"), Need::Program("javac")], command).prepared(compile_java)
 }
 
-fn compile(place: &Place) -> Result<()> {
-    let mut command = Command::new("javac");
-    command.arg("-d").arg(&place.inputs).arg(places::program("runtimes/Records.java"));
-    ensure!(command.status()?.success(), "javac cannot compile Records.java");
+/// Has a compiler make the program of a source file, which it gets last.
+fn compile(compiler: &str, options: &[&str], source: &str) -> Result<()> {
+    let mut command = Command::new(compiler);
+    command.args(options).arg(places::program("runtimes").join(source)).stdout(Stdio::null());
+    ensure!(command.status()?.success(), "{compiler} cannot compile {source}");
     Ok(())
+}
+
+fn compile_java(place: &Place) -> Result<()> {
+    compile("javac", &["-d", &place.input("")], "Records.java")
+}
+
+fn compile_haskell(place: &Place) -> Result<()> {
+    compile("ghc", &["-O", "-outputdir", &place.input("objects"), "-o", &place.input("records")], "Records.hs")
+}
+
+fn compile_mono(place: &Place) -> Result<()> {
+    compile("mcs", &[&format!("-out:{}", place.input("Records.exe"))], "Records.cs")
 }
 
 /// The heap has a half more than the records.
@@ -104,7 +138,7 @@ fn wasm(place: &Place) -> Line {
 }
 
 fn sbcl(place: &Place) -> Line {
-    script(&["sbcl", "--dynamic-space-size", "1024", "--script"], "records.lisp", place)
+    script(&["sbcl", "--dynamic-space-size", "1024", "--script"], "records.lisp", &eighths(12, place))
 }
 
 fn erlang(place: &Place) -> Line {
@@ -137,6 +171,61 @@ fn lua(place: &Place) -> Line {
 
 fn luajit(place: &Place) -> Line {
     script(&["luajit"], "records.lua", place)
+}
+
+fn r(place: &Place) -> Line {
+    script(&["Rscript", "--vanilla"], "records.R", place)
+}
+
+/// The records are copied from one half of the memory to the other.
+fn haskell(place: &Place) -> Line {
+    Line::new([place.input("records"), (place.size_bytes / MIB).to_string()])
+}
+
+fn mono(place: &Place) -> Line {
+    Line::new(["mono".into(), place.input("Records.exe"), (place.size_bytes / MIB).to_string()])
+}
+
+fn octave(place: &Place) -> Line {
+    script(&["octave-cli", "--norc", "--no-history"], "records.m", place)
+}
+
+fn gawk(place: &Place) -> Line {
+    script(&["gawk", "-f"], "records.awk", place)
+}
+
+fn pypy(place: &Place) -> Line {
+    script(&["pypy3"], "records.py", place)
+}
+
+/// A program of the repository's Python environment, where a package is that not every installation has.
+fn packaged(name: &str, place: &Place) -> Line {
+    script(&[&places::python().to_string_lossy()], name, place)
+}
+
+fn gevent(place: &Place) -> Line {
+    packaged("greenlets.py", place)
+}
+
+fn polars(place: &Place) -> Line {
+    packaged("columns.py", place).with("POLARS_MAX_THREADS", "2")
+}
+
+fn pytorch(place: &Place) -> Line {
+    packaged("tensors.py", place)
+}
+
+fn onnxruntime(place: &Place) -> Line {
+    packaged("inference.py", place)
+}
+
+/// As many eighths of the size: static data of these, 11 and 30 MiB, is the kernel's, and 90 % are to be managed.
+fn eighths(eighths: u64, place: &Place) -> Place {
+    Place { size_bytes: place.size_bytes * eighths / 8, ..place.clone() }
+}
+
+fn mariadb(place: &Place) -> Line {
+    script(&["bash"], "mariadb.sh", &eighths(16, place))
 }
 
 /// A third of the native peak of anonymous memory, not below the floor, in whole pages.

@@ -13,6 +13,7 @@
 //! run had written it.
 
 use crate::ledger::Counter;
+use crate::settings::GranularityName;
 use crate::text_list::TextList;
 use std::fmt;
 use std::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
@@ -26,9 +27,20 @@ pub struct Commands {
     local_bytes: Counter,
     /// The bound on RAM in bytes; 0: that of the run's start.
     ram_bytes: Counter,
+    /// Processors that the pagers' own threads may take at once; 0: as many as at the run's start.
+    cpus: Counter,
+    /// How much comes to a thread that waits for a page: one more than the place among [`GranularityName::ALL`]; 0: as at the run's start.
+    granularity: Counter,
+    /// Pages of a block; 0: as at the run's start.
+    block_pages: Counter,
     /// What was changed since the run's start, oldest first.
     paths: TextList<PATH_CHANGES_MAX>,
 }
+
+/// More processors than there are: all that there are.
+const ALL_CPUS: u64 = u64::MAX;
+/// More pages than a block has: as many as it has by itself.
+const AUTO_BLOCK: u64 = u64::MAX;
 
 /// Changes of the paths to far memory that a run can have: what is opened and closed again takes no place.
 pub const PATH_CHANGES_MAX: usize = 24;
@@ -88,6 +100,22 @@ impl Commands {
         self.number.fetch_add(1, Release) + 1
     }
 
+    /// Commands how many processors the pagers' own threads may take at once, `None` for all; returns the command's number. Only the
+    /// launcher does, in one thread.
+    pub fn set_cpus(&self, cpus: Option<u32>) -> u64 {
+        self.cpus.store(cpus.map_or(ALL_CPUS, u64::from), Relaxed);
+        self.number.fetch_add(1, Release) + 1
+    }
+
+    /// Commands how much comes to a thread that waits for a page, and how large a block is, `None` for what it is by itself; returns the
+    /// command's number. Only the launcher does, in one thread.
+    pub fn set_blocks(&self, granularity: GranularityName, block_pages: Option<u32>) -> u64 {
+        let place = GranularityName::ALL.iter().position(|other| *other == granularity).map_or(0, |at| at as u64 + 1);
+        self.granularity.store(place, Relaxed);
+        self.block_pages.store(block_pages.map_or(AUTO_BLOCK, u64::from), Relaxed);
+        self.number.fetch_add(1, Release) + 1
+    }
+
     /// Commands changes of the paths to far memory: all since the run's start, [`PATH_CHANGES_MAX`] at most. Returns the command's
     /// number. Only the launcher does, in one thread.
     pub fn set_paths(&self, changes: &[PathChange]) -> u64 {
@@ -116,6 +144,23 @@ impl Commands {
         Some(self.local_bytes.load(Relaxed)).filter(|bytes| *bytes != 0)
     }
 
+    /// How many processors were commanded, if that was: `Some(None)` for all.
+    pub fn cpus(&self) -> Option<Option<u32>> {
+        match self.cpus.load(Relaxed) {
+            0 => None,
+            ALL_CPUS => Some(None),
+            cpus => Some(u32::try_from(cpus).ok()),
+        }
+    }
+
+    /// What was commanded of blocks, if that was: as [`Commands::set_blocks`] takes it.
+    pub fn blocks(&self) -> Option<(GranularityName, Option<u32>)> {
+        let place = usize::try_from(self.granularity.load(Relaxed)).ok()?;
+        let granularity = *GranularityName::ALL.get(place.checked_sub(1)?)?;
+        let pages = self.block_pages.load(Relaxed);
+        Some((granularity, u32::try_from(pages).ok().filter(|pages| *pages > 0)))
+    }
+
     /// The bound on RAM in bytes that was commanded, if one was.
     pub fn ram_bytes(&self) -> Option<u64> {
         Some(self.ram_bytes.load(Relaxed)).filter(|bytes| *bytes != 0)
@@ -134,7 +179,23 @@ mod tests {
         assert_eq!(commands.set_local(64 << 20), 1);
         assert_eq!(commands.set_local(32 << 20), 2);
         assert_eq!((commands.newest(), commands.local_bytes()), (2, Some(32 << 20)));
-        assert_eq!((commands.ram_bytes(), commands.set_ram(48 << 20), commands.ram_bytes()), (None, 3, Some(48 << 20)));
+        assert_eq!((commands.cpus(), commands.set_cpus(Some(2)), commands.cpus()), (None, 3, Some(Some(2))));
+        assert_eq!((commands.set_cpus(None), commands.cpus()), (4, Some(None)));
+        assert_eq!((commands.ram_bytes(), commands.set_ram(48 << 20), commands.ram_bytes()), (None, 5, Some(48 << 20)));
+    }
+
+    #[test]
+    fn blocks_are_as_they_were_commanded() {
+        // SAFETY: as above.
+        let commands = unsafe { Box::<Commands>::new_zeroed().assume_init() };
+        assert_eq!(commands.blocks(), None);
+        for (number, blocks) in (1..).zip([
+            (GranularityName::Page, None),
+            (GranularityName::Auto, Some(512)),
+            (GranularityName::Both, None),
+        ]) {
+            assert_eq!((commands.set_blocks(blocks.0, blocks.1), commands.blocks()), (number, Some(blocks)));
+        }
     }
 
     #[test]

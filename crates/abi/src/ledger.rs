@@ -9,6 +9,7 @@
 use crate::asks::Asks;
 use crate::commands::Commands;
 use crate::roster::{ROSTERS_MAX, Roster};
+use crate::run_link::{RUN_LINKS_MAX, RunLink};
 use crate::statistics::process::ProcessRow;
 use hinterland_units::cut;
 use std::fmt;
@@ -20,7 +21,10 @@ use std::sync::atomic::{
 /// First word of a ledger.
 pub const LEDGER_MAGIC: u64 = u64::from_le_bytes(*b"hinterld");
 /// Layout version: a launcher and a library of different versions refuse each other.
-pub const LEDGER_VERSION: u64 = 16;
+pub const LEDGER_VERSION: u64 = 19;
+
+/// Words of a set of processors, 64 in each.
+pub const PROCESSOR_WORDS: usize = 16;
 /// Rows for processes. A row takes memory once a process has used it.
 pub const PROCESSES_MAX: usize = 1024;
 /// Rows for backends in one process.
@@ -201,6 +205,8 @@ pub struct TraceRow {
     pub bytes: Counter,
     /// Bytes at which recording stops; 0: none.
     pub bytes_max: Counter,
+    /// The processors on which the first process could run before it was kept on one, a bit each; none: nothing is traced.
+    pub processors: [AtomicU64; PROCESSOR_WORDS],
     /// Why recording first stopped before a program did; empty when it did not.
     pub error: Text,
 }
@@ -232,6 +238,8 @@ pub struct Ledger {
     pub trace: TraceRow,
     /// The nodes of pools that are kept in directories.
     pub rosters: [Roster; ROSTERS_MAX],
+    /// Modelled links that the processes share.
+    pub links: [RunLink; RUN_LINKS_MAX],
     /// The share of each row's process.
     pub shares: [Share; PROCESSES_MAX],
     /// What others ask of each row's process.

@@ -6,8 +6,10 @@ mod asks;
 mod commands;
 mod hint_site;
 mod ledger;
+pub mod loader;
 pub mod profile;
 mod roster;
+mod run_link;
 mod settings;
 pub mod statistics;
 mod text_list;
@@ -18,13 +20,15 @@ pub use commands::{Commands, PATH_CHANGES_MAX, PathChange};
 pub use hint_site::{HINT_SITES_MAX, HintSiteRow, SITE_NAME_BYTES};
 pub use ledger::{
     BACKENDS_MAX, CacheLine, Counter, FAULT_BUCKETS, LEDGER_MAGIC, LEDGER_VERSION, Ledger, MESSAGE_BYTES, MemoryLimit,
-    Numbered, PROCESSES_MAX, RowState, Share, TEXT_BYTES, TRACES_MAX, Text, TraceRow, bucket_of, bucket_upper_ns,
-    file_id,
+    Numbered, PROCESSES_MAX, PROCESSOR_WORDS, RowState, Share, TEXT_BYTES, TRACES_MAX, Text, TraceRow, bucket_of,
+    bucket_upper_ns, file_id,
 };
 pub use roster::{ROSTER_NODES_MAX, ROSTERS_MAX, Roster};
+pub use run_link::{LINK_USERS_MAX, RUN_LINKS_MAX, RunLink};
 pub use settings::{
     EnvError, EvictName, FaultPathName, Form, GranularityName, HeapMode, LauncherSettings, PlacementName, PrefetchName,
-    SETTINGS, Setting, Settings, Sources, parse_microset, parse_prefetch_cache, parse_switch, variables,
+    SETTINGS, Setting, Settings, Sources, parse_block, parse_cpus, parse_microset, parse_prefetch_cache, parse_switch,
+    variables,
 };
 pub use statistics::backend::BackendRow;
 pub use statistics::process::ProcessRow;

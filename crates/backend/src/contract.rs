@@ -124,7 +124,8 @@ pub struct BackendUsage {
     pub pages: u64,
     /// Bytes that the stored pages occupy now: after compression, without fragmentation.
     pub stored_bytes: u64,
-    /// RAM that the backend occupies now: stored bytes, fragmentation, tables. For a file, its buffers and tables.
+    /// RAM that the backend occupies now: stored bytes, fragmentation, tables; of a NUMA node's the pages there, too. For a file, its buffers
+    /// and tables.
     pub ram_bytes: u64,
     /// Bytes that may be stored at most.
     pub capacity_bytes: u64,
@@ -144,6 +145,10 @@ pub struct BackendUsage {
     pub recompressed_pages: u64,
     /// Bytes that these took less than before.
     pub recompression_saved_bytes: u64,
+    /// Pages that came here from lower tiers because they were wanted.
+    pub promoted_pages: u64,
+    /// Pages that went to lower tiers because others were.
+    pub demoted_pages: u64,
     /// How often a memory node was lost, and with it what it held; one that was drained may go.
     pub losses: u64,
     /// Pages copied to a memory node in place of replicas that were lost.
@@ -162,6 +167,8 @@ pub struct BackendUsage {
     pub absent: bool,
     /// Whether it gets to see encrypted pages only.
     pub encrypted: bool,
+    /// Processes that used its modelled link at the same time, at most.
+    pub link_processes: u64,
 }
 
 /// Which process calls `after_fork`.
@@ -244,6 +251,11 @@ pub trait Backend: Send + Sync {
         0
     }
 
+    /// Threads that can wait for pages at once: lanes of memory nodes, threads of a file; more wait for those. 0: as many as there are, as in RAM.
+    fn demand_width(&self) -> usize {
+        0
+    }
+
     /// Loads `items`. Calls `done(i, result)` exactly once for each item, in the order of completion; the first item is
     /// asked for first. The bytes of item `i` are complete when `done` is called with it.
     fn load(
@@ -283,8 +295,26 @@ pub trait Backend: Send + Sync {
     /// Gives the space of `locations` back.
     fn free(&self, locations: &[Location]);
 
-    /// Whether keeping a copy of a resident page costs RAM (`true` for compressed RAM, `false` for an SSD).
+    /// Whether keeping a copy of a resident page costs RAM of the run (`true` for compressed RAM, `false` for an SSD or a NUMA node).
     fn copies_cost_ram(&self) -> bool;
+
+    /// Whether the stored copy of a page that is local again can take room that other pages want, so that few are retained. At one location or
+    /// another: see `copy_takes_room`.
+    fn copies_take_room(&self) -> bool {
+        self.copies_cost_ram()
+    }
+
+    /// Whether that of a page that was just loaded does. RAM of the run is such room, and so is a tier to which others would be promoted.
+    fn copy_takes_room(&self, location: Location) -> bool {
+        let _ = location;
+        self.copies_cost_ram()
+    }
+
+    /// Pages leave local memory exactly as they are stored. A backend of several tiers may store them in another one, while their bytes are at
+    /// hand; their locations stay. The caller holds the pages' busy states.
+    fn left_clean(&self, leaving: &[(Location, &PageBytes)]) {
+        let _ = leaving;
+    }
 
     /// What a program's own filter of system calls must be made to allow (`sys::confinement`) beside the calls on memory: the
     /// descriptors of files in which pages are read and written in place. `None`: more than that, so it cannot work under such a filter.
@@ -292,7 +322,7 @@ pub trait Backend: Send + Sync {
         None
     }
 
-    /// RAM that the backend occupies now; cheap enough to be asked for each eviction batch.
+    /// RAM of the run that the backend occupies now, without pages on a NUMA node; cheap enough to be asked for each eviction batch.
     fn ram_bytes(&self) -> u64;
 
     /// Appends one row for each leaf backend.

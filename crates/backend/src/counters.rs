@@ -93,6 +93,8 @@ impl Counters {
             recompression_saved_bytes: self.recompression_saved_bytes.load(Relaxed),
             sent_bytes: 0,
             received_bytes: 0,
+            promoted_pages: 0,
+            demoted_pages: 0,
             losses: 0,
             rebuilt_pages: 0,
             hedged_loads: 0,
@@ -102,6 +104,7 @@ impl Counters {
             needed: false,
             absent: false,
             encrypted: false,
+            link_processes: 0,
         }
     }
 }

@@ -33,12 +33,14 @@ pub use contract::{
     Priority, StoreError,
 };
 pub use decorate::Delay;
-pub use file::{FileBackend, FileOptions, IoMethod};
+pub use file::{FileBackend, FileOptions, FileWidth, IoMethod};
 pub use link::{Direction, Duplex, Link, LinkError, LinkModel, LinkShare, bandwidth};
 pub use link_compression::{LinkCompressed, LinkCompression};
-pub use node::{AnswerLimit, DEMAND_LANES, Membership, NODES_MAX, NodeAddress, NodePool, Secured, Timing};
+pub use node::{
+    AnswerLimit, DEMAND_LANES, DEMAND_LANES_MAX, Membership, NODES_MAX, NodeAddress, NodePool, Secured, Timing,
+};
 pub use node_error::NodeError;
-pub use open::{OpenError, OpenOptions, check_writable, default_file, open, open_with};
+pub use open::{OpenError, OpenOptions, check, default_file, open, open_with};
 pub use paths::Paths;
 pub use reference::Reference;
 pub use sealed::Sealed;

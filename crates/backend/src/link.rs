@@ -11,9 +11,15 @@
 //! Each direction has the whole bandwidth, as on a network, unless the link is *half duplex*: then both share it, as reads and writes share a
 //! disk. A request pays for its bytes, and the latency once. A piece that is being sent is not interrupted.
 //!
+//! Where the processes of a run share it, each has a queue of its own, and of the link what the others leave (`beside`).
+//!
 //! Invariant: requests of one direction and priority are served in the order of their coming; `free_at_ns` never runs backwards.
 
+mod beside;
+
 use crate::Priority;
+use beside::Beside;
+use hinterland_abi::RunLink;
 use hinterland_units::PAGE_BYTES;
 pub use hinterland_wire::LinkShare;
 use hinterland_wire::{LinkScheduler, Turn};
@@ -170,6 +176,12 @@ struct Channel<Who> {
     scheduler: LinkScheduler,
     /// When the piece that is being sent is sent.
     free_at_ns: u64,
+    /// When the next piece of bulk may be sent, where others send theirs in between.
+    bulk_at_ns: u64,
+    /// When the last demand is sent.
+    demands_end_ns: u64,
+    /// Other processes.
+    beside: Option<Beside>,
     waiting: [VecDeque<Request<Who>>; PRIORITIES],
     /// Requests that were sent whole, and when they are done: in this order, because the latency is the same for all.
     under_way: VecDeque<(u64, Who)>,
@@ -181,6 +193,9 @@ impl<Who: Copy> Channel<Who> {
         Channel {
             scheduler,
             free_at_ns: 0,
+            bulk_at_ns: 0,
+            demands_end_ns: 0,
+            beside: None,
             waiting: [const { VecDeque::new() }; PRIORITIES],
             under_way: VecDeque::new(),
         }
@@ -190,9 +205,56 @@ impl<Who: Copy> Channel<Who> {
         self.waiting.iter().all(VecDeque::is_empty)
     }
 
+    fn has_demands(&self) -> bool {
+        !self.waiting[Priority::Demand as usize].is_empty()
+    }
+
+    /// When the next piece is sent; `u64::MAX`: never.
+    fn sends_ns(&self) -> u64 {
+        match () {
+            () if self.has_demands() => self.free_at_ns,
+            () if self.is_idle() => u64::MAX,
+            () => self.free_at_ns.max(self.bulk_at_ns),
+        }
+    }
+
     fn next_ns(&self) -> u64 {
-        let sends = if self.is_idle() { u64::MAX } else { self.free_at_ns };
+        let sends = self.sends_ns();
         self.under_way.front().map_or(sends, |(done_ns, _)| sends.min(*done_ns))
+    }
+
+    fn submit(&mut self, model: &LinkModel, request: Request<Who>, priority: Priority) {
+        let (now_ns, is_demand) = (request.since_ns, priority == Priority::Demand);
+        let is_free = self.free_at_ns < now_ns;
+        if self.is_idle() || self.beside.is_some() {
+            self.free_at_ns = self.free_at_ns.max(now_ns);
+        }
+        if let Some(beside) = &mut self.beside {
+            let has_bulk = self.waiting[1..].iter().any(|queue| !queue.is_empty());
+            if is_demand && is_free {
+                self.free_at_ns += beside.piece_wait_ns(now_ns, model.send_ns(PIECE_BYTES));
+            } else if !is_demand && !has_bulk {
+                beside.bulk_begins();
+            }
+        }
+        self.waiting[priority as usize].push_back(request);
+    }
+
+    /// Says to other processes until when this one uses the channel.
+    fn say(&self, model: &LinkModel, now_ns: u64) {
+        let Some(beside) = &self.beside else { return };
+        let left_ns = |queues: &[VecDeque<Request<Who>>]| -> u64 {
+            model.send_ns(queues.iter().flatten().map(|request| request.bytes_left).sum())
+        };
+        let (demands, bulk) = self.waiting.split_at(1);
+        let (demands_ns, bulk_ns) = (left_ns(demands), left_ns(bulk));
+        beside.say(true, now_ns, if demands_ns > 0 { self.free_at_ns } else { self.demands_end_ns }, demands_ns);
+        beside.say(
+            false,
+            now_ns,
+            if bulk_ns > 0 { self.bulk_at_ns.max(self.free_at_ns) } else { self.bulk_at_ns },
+            bulk_ns,
+        );
     }
 
     /// Lets the next thing happen: returns whose request is done, if it is one, and how many bytes began to be sent.
@@ -201,11 +263,14 @@ impl<Who: Copy> Channel<Who> {
         if self.under_way.front().is_some_and(|(done_ns, _)| *done_ns == next_ns) {
             return (self.under_way.pop_front().map(|(_, who)| who), 0);
         }
-        let waits = std::array::from_fn(|class| !self.waiting[class].is_empty());
+        // Where it is a demand's, bulk may have to wait for that of others.
+        let begin_ns = self.sends_ns();
+        let may_send = |class: usize| class == Priority::Demand as usize || self.bulk_at_ns <= begin_ns;
+        let waits = std::array::from_fn(|class| !self.waiting[class].is_empty() && may_send(class));
         let class = match self.scheduler.next(waits) {
             None => return (None, 0),
             Some(Turn::Pass(bytes)) => {
-                self.free_at_ns += model.send_ns(bytes);
+                self.free_at_ns = begin_ns + model.send_ns(bytes);
                 self.scheduler.passed(bytes);
                 return (None, 0);
             }
@@ -214,12 +279,21 @@ impl<Who: Copy> Channel<Who> {
         let queue = &mut self.waiting[class as usize];
         let request = queue.front_mut().expect("it waits");
         if class == Priority::Demand && request.bytes_left == request.bytes {
-            let wait_ns = self.free_at_ns.saturating_sub(request.since_ns);
+            let wait_ns = begin_ns.saturating_sub(request.since_ns);
             self.scheduler.waited(wait_ns, model.send_ns(request.bytes));
         }
         let piece = request.bytes_left.min(PIECE_BYTES);
         self.scheduler.sent(class, piece);
-        self.free_at_ns += model.send_ns(piece);
+        let sent_ns = model.send_ns(piece);
+        self.free_at_ns = begin_ns + sent_ns;
+        match &mut self.beside {
+            Some(beside) if class == Priority::Demand => {
+                self.free_at_ns = begin_ns + beside.demand_ns(begin_ns, sent_ns);
+                self.demands_end_ns = self.free_at_ns;
+            }
+            Some(beside) => self.bulk_at_ns = begin_ns + beside.bulk_ns(begin_ns, sent_ns),
+            None => {}
+        }
         request.bytes_left -= piece;
         if request.bytes_left == 0 {
             self.under_way.push_back((self.free_at_ns + model.latency_ns, request.who));
@@ -253,10 +327,20 @@ impl<Who: Copy> Link<Who> {
             (Duplex::Full, Direction::Out) => &mut self.channels[1],
             _ => &mut self.channels[0],
         };
-        if channel.is_idle() {
-            channel.free_at_ns = channel.free_at_ns.max(now_ns);
+        channel.submit(&self.model, Request { who, since_ns: now_ns, bytes, bytes_left: bytes }, priority);
+    }
+
+    /// From now on the link is shared with the other users of `with`, of which this is that row; or with none.
+    pub fn share(&mut self, with: Option<(&'static RunLink, usize)>) {
+        for (direction, channel) in self.channels.iter_mut().enumerate() {
+            channel.beside = with.map(|(link, user)| Beside::new(link, user, direction));
+            channel.bulk_at_ns = if with.is_some() { channel.bulk_at_ns } else { 0 };
         }
-        channel.waiting[priority as usize].push_back(Request { who, since_ns: now_ns, bytes, bytes_left: bytes });
+    }
+
+    /// Says to the other users until when this one sends.
+    pub fn say(&self, now_ns: u64) {
+        self.channels.iter().for_each(|channel| channel.say(&self.model, now_ns));
     }
 
     /// When something happens next; `u64::MAX`: never.
@@ -452,5 +536,178 @@ mod tests {
         for text in ["5us:", "5us:0G", "5us:fast", "5us:1Kb/s", "5us:99999G", "5us::half"] {
             assert!(matches!(text.parse::<LinkModel>(), Err(LinkError::Bandwidth(_))), "{text}");
         }
+    }
+}
+
+/// Links of several processes, in virtual time.
+#[cfg(test)]
+mod shared {
+    use super::*;
+
+    const PAGE: u64 = PAGE_BYTES as u64;
+    /// A page takes 3.3 µs, a request 15 µs more.
+    const LINK: &str = "15us:10Gb/s";
+
+    fn run_link() -> &'static RunLink {
+        // SAFETY: a link consists of atomics, which are valid when zero.
+        Box::leak(unsafe { Box::new_zeroed().assume_init() })
+    }
+
+    /// A process that asks again whenever a request is done, after a pause.
+    struct Process {
+        link: Link<usize>,
+        priority: Priority,
+        pages: u64,
+        pause_ns: u64,
+        /// By request: when it is asked for next; `None`: it is under way. And when it was asked for.
+        next_ns: Vec<Option<u64>>,
+        asked_ns: Vec<u64>,
+        took_ns: Vec<u64>,
+        /// It is killed then.
+        ends_ns: u64,
+        /// It looks at its link at multiples of that alone: the thread that waits sleeps in between.
+        looks_ns: u64,
+    }
+
+    impl Process {
+        /// One that has so many requests under way at a time.
+        fn new(run: &'static RunLink, owner: u64, priority: Priority, pages: u64, requests: usize) -> Process {
+            let mut link = Link::new(&LINK.parse().unwrap());
+            link.share(Some((run, run.join(owner, 0).unwrap())));
+            let (next_ns, asked_ns) = (vec![Some(0); requests], vec![0; requests]);
+            Process {
+                link,
+                priority,
+                pages,
+                pause_ns: 0,
+                next_ns,
+                asked_ns,
+                took_ns: Vec::new(),
+                ends_ns: u64::MAX,
+                looks_ns: 1,
+            }
+        }
+
+        fn stream(run: &'static RunLink, owner: u64) -> Process {
+            Process::new(run, owner, Priority::Prefetch, 64, 2)
+        }
+
+        fn demands(run: &'static RunLink, owner: u64, pause_ns: u64) -> Process {
+            Process { pause_ns, ..Process::new(run, owner, Priority::Demand, 1, 1) }
+        }
+
+        fn happens_ns(&self) -> u64 {
+            let asks = self.next_ns.iter().flatten().min().copied().unwrap_or(u64::MAX);
+            let next = asks.min(self.link.next_ns());
+            if next < self.ends_ns { next.next_multiple_of(self.looks_ns) } else { u64::MAX }
+        }
+
+        fn happen(&mut self, now_ns: u64) {
+            if self.link.next_ns() <= now_ns {
+                if let Some(who) = self.link.step() {
+                    self.took_ns.push(now_ns - self.asked_ns[who]);
+                    self.next_ns[who] = Some(now_ns + self.pause_ns);
+                }
+            } else {
+                let who = self.next_ns.iter().position(|next| next.is_some_and(|next| next <= now_ns)).unwrap();
+                (self.next_ns[who], self.asked_ns[who]) = (None, now_ns);
+                self.link.submit(now_ns, who, Direction::In, self.pages * PAGE, self.priority);
+            }
+            self.link.say(now_ns);
+        }
+
+        /// 99 of 100 requests took no longer.
+        fn p99_ns(&self) -> u64 {
+            let mut sorted = self.took_ns.clone();
+            sorted.sort_unstable();
+            sorted[sorted.len() * 99 / 100]
+        }
+    }
+
+    /// Lets all of them run.
+    fn run(processes: &mut [Process], until_ns: u64) {
+        while let Some(next) = processes.iter_mut().min_by_key(|process| process.happens_ns()) {
+            let now_ns = next.happens_ns();
+            if now_ns > until_ns {
+                return;
+            }
+            next.happen(now_ns);
+        }
+    }
+
+    /// Percent of what the link carries in so long a time.
+    fn percent(bytes: u64, ns: u64) -> u64 {
+        bytes * 8 * 100 / (ns * 10)
+    }
+
+    #[test]
+    fn processes_that_stream_have_equal_parts_of_a_link_and_all_of_it_together() {
+        for count in [1, 2, 3, 8] {
+            let (shared, until_ns) = (run_link(), 50_000_000);
+            let mut processes: Vec<_> = (1..=count).map(|owner| Process::stream(shared, owner)).collect();
+            run(&mut processes, until_ns);
+            let parts: Vec<_> = processes.iter().map(|process| percent(process.link.bytes(), until_ns)).collect();
+            println!("{count}: {parts:?}");
+            assert!(parts.iter().all(|part| part.abs_diff(100 / count) <= 2), "{parts:?}");
+            let all = percent(processes.iter().map(|process| process.link.bytes()).sum(), until_ns);
+            assert!((98..=101).contains(&all), "{all} %");
+        }
+    }
+
+    #[test]
+    fn demands_of_one_process_pass_bulk_of_another() {
+        let until_ns = 100_000_000;
+        let alone = Process::demands(run_link(), 1, 50_000);
+        let mut alone = [alone];
+        run(&mut alone, until_ns);
+        let shared = run_link();
+        let mut both = [Process::demands(shared, 1, 50_000), Process::stream(shared, 2)];
+        run(&mut both, until_ns);
+        let (idle, beside, bulk) = (alone[0].p99_ns(), both[0].p99_ns(), percent(both[1].link.bytes(), until_ns));
+        println!("p99 {idle} ns idle, {beside} beside bulk of another process, which has {bulk} %");
+        assert!(beside * 100 <= idle * 175 && beside > idle && bulk >= 70, "{beside} of {idle}, bulk {bulk} %");
+        let demands = percent(both[0].link.bytes(), until_ns);
+        assert!((97..=101).contains(&(bulk + demands)), "bulk waits for as long as demands take: {bulk} + {demands} %");
+    }
+
+    #[test]
+    fn a_process_that_looks_seldom_has_its_part_and_no_more() {
+        let (shared, until_ns) = (run_link(), 50_000_000);
+        let mut processes = [Process::stream(shared, 1), Process { looks_ns: 60_000, ..Process::stream(shared, 2) }];
+        run(&mut processes, until_ns);
+        let parts = processes.map(|process| percent(process.link.bytes(), until_ns));
+        println!("{parts:?}");
+        assert!(parts[0].abs_diff(50) <= 4 && parts[1].abs_diff(50) <= 4 && parts[0] + parts[1] <= 102, "{parts:?}");
+    }
+
+    #[test]
+    fn demands_of_two_processes_have_equal_parts() {
+        let (shared, until_ns) = (run_link(), 50_000_000);
+        let mut processes = [1, 2].map(|owner| Process::new(shared, owner, Priority::Demand, 1, 16));
+        run(&mut processes, until_ns);
+        let parts = processes.map(|process| percent(process.link.bytes(), until_ns));
+        assert!(parts.iter().all(|part| part.abs_diff(50) <= 2), "{parts:?}");
+    }
+
+    #[test]
+    fn what_a_killed_process_had_under_way_runs_out() {
+        let (shared, half_ns) = (run_link(), 25_000_000);
+        let mut processes = [Process::stream(shared, 1), Process { ends_ns: half_ns, ..Process::stream(shared, 2) }];
+        run(&mut processes, half_ns);
+        let before = processes[0].link.bytes();
+        run(&mut processes, 2 * half_ns);
+        let after = percent(processes[0].link.bytes() - before, half_ns);
+        assert!((94..=101).contains(&after), "{after} % of the link, of which the other one had half before");
+    }
+
+    #[test]
+    fn what_is_foretold_is_not_said() {
+        let shared = run_link();
+        let mut one = Process::demands(shared, 1, 0);
+        one.happen(0);
+        let told = one.link.done_ns(0);
+        assert_eq!((told, one.link.done_ns(0), shared.demands_ns(0)), (Some(18_277), told, 0));
+        run(&mut [one], 5_000);
+        assert_eq!(shared.demands_ns(0), 3_277);
     }
 }

@@ -16,6 +16,13 @@ impl Mapping {
         Ok(Mapping(hinterland_sys::Mapping::anonymous(bytes)?))
     }
 
+    /// The same, whose memory comes from one NUMA node.
+    pub(crate) fn reserve_on_node(bytes: usize, node: u32) -> io::Result<Mapping> {
+        let mapping = Mapping::reserve(bytes)?;
+        hinterland_sys::numa::bind(mapping.0, node)?;
+        Ok(mapping)
+    }
+
     /// The address of byte `offset`.
     #[inline]
     pub(crate) fn at(&self, offset: usize) -> *mut u8 {

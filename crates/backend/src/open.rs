@@ -12,7 +12,8 @@ use crate::{
     LinkShare, Membership, NODES_MAX, NodeAddress, NodeError, NodePool, Paths, Recompression, Reference, Sealed,
     Secured, Timing,
 };
-use hinterland_abi::{PathChange, PlacementName, ROSTER_NODES_MAX, Roster};
+use hinterland_abi::{PathChange, PlacementName, ROSTER_NODES_MAX, Roster, RunLink};
+use hinterland_sys::numa::{self, NumaError};
 use hinterland_sys::{Address, SysError};
 use hinterland_tls::ClientCredentials;
 use hinterland_units::{ByteCount, PAGE_BYTES};
@@ -22,6 +23,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use twox_hash::XxHash3_64;
 
 /// The smallest capacity that is chosen by default.
 const CAPACITY_MIN: u64 = 64 << 20;
@@ -59,6 +61,24 @@ pub enum OpenError {
         url: String,
         /// Why.
         error: io::Error,
+    },
+    /// Memory of a NUMA node cannot be had.
+    #[error("'{url}': {error}")]
+    Numa {
+        /// The backend.
+        url: String,
+        /// Why.
+        error: NumaError,
+    },
+    /// More memory than a NUMA node has.
+    #[error("'{url}': NUMA node {node} has only {total} of memory; choose a smaller size")]
+    NumaSize {
+        /// The backend.
+        url: String,
+        /// The node.
+        node: u32,
+        /// All that it has.
+        total: ByteCount,
     },
     /// A key cannot be made.
     #[error("'{url}': no key can be made for it: {error}")]
@@ -112,6 +132,8 @@ pub struct OpenOptions {
     pub insecure_loopback: bool,
     /// The nodes of pools that are kept in directories.
     pub rosters: &'static [Roster],
+    /// Modelled links that the processes of the run share; empty: each process has its own.
+    pub links: &'static [RunLink],
     /// How long pools of memory nodes wait for what.
     pub timing: Timing,
     /// How long a memory node may leave a request unanswered.
@@ -142,12 +164,14 @@ pub fn open_with(urls: &[String], options: &OpenOptions) -> Result<Arc<Paths>, O
     if now.len() > PATHS_MAX {
         return Err(OpenError::TooMany(now.len()));
     }
-    let open_path =
-        |url: &String| open_url(url, options).map(|(backend, price)| Path::new(url.clone(), backend, price));
-    let paths = now.iter().map(open_path).collect::<Result<Vec<_>, OpenError>>()?;
+    let open_path = |(at, url): (usize, &String)| {
+        let before = now[..at].iter().filter(|other| *other == url).count();
+        open_url(url, before, options).map(|(backend, price)| Path::new(url.clone(), backend, price))
+    };
+    let paths = now.iter().enumerate().map(open_path).collect::<Result<Vec<_>, OpenError>>()?;
     let memory = |error| OpenError::Memory { url: urls.join(" "), error };
     let for_others = options.clone();
-    let opener: Opener = Box::new(move |url| open_url(url, &for_others).map_err(|error| error.to_string()));
+    let opener: Opener = Box::new(move |url| open_url(url, 0, &for_others).map_err(|error| error.to_string()));
     let paths = Paths::opened(paths, given, options.placement, opener).map_err(memory)?;
     if *version > 0 {
         paths.change(*version, changes.clone());
@@ -155,20 +179,45 @@ pub fn open_with(urls: &[String], options: &OpenOptions) -> Result<Arc<Paths>, O
     Ok(Arc::new(paths))
 }
 
-/// Opens what a URL describes, and says what a byte there costs.
-fn open_url(url: &str, options: &OpenOptions) -> Result<(Arc<dyn Backend>, f64), OpenError> {
+/// Opens what a URL describes, and says what a byte there costs. So many before it are described by the same one.
+fn open_url(url: &str, before: usize, options: &OpenOptions) -> Result<(Arc<dyn Backend>, f64), OpenError> {
+    let name = link_name(url, before);
     let url = fill_in(parse(url)?)?;
     let price = url.scheme.price();
-    Ok((open_one(&url, options)?, price))
+    Ok((open_one(&url, name, options)?, price))
 }
 
-/// Checks that a backend could be opened: that a file's directory exists, can be written and has room. Changes nothing.
+/// The name of a path's link among those of the run, by its URL as it was given: the same in all processes and not 0.
+fn link_name(url: &str, before: usize) -> u64 {
+    XxHash3_64::oneshot_with_seed(before as u64, url.as_bytes()).max(1)
+}
+
+/// Checks that a backend could be opened: that a file's directory exists, can be written and has room; that memory of a NUMA node can be
+/// had. Changes nothing.
 ///
 /// # Errors
 /// What is wrong.
-pub fn check_writable(url: &BackendUrl) -> Result<(), OpenError> {
-    let Scheme::File { path, .. } = &url.scheme else { return Ok(()) };
-    let unusable = |error| OpenError::Path { url: url.to_string(), path: path.clone(), error };
+pub fn check(url: &BackendUrl) -> Result<(), OpenError> {
+    match &url.scheme {
+        Scheme::File { path, .. } => check_writable(url, path),
+        Scheme::Numa { node } => check_node(url, *node),
+        _ => Ok(()),
+    }
+}
+
+fn check_node(url: &BackendUrl, node: u32) -> Result<(), OpenError> {
+    numa::check(node).map_err(|error| OpenError::Numa { url: url.to_string(), error })?;
+    let total = numa::memory(node).map_or(u64::MAX, |memory| memory.total_bytes);
+    match url.capacity {
+        Some(size) if size.0 > total => {
+            Err(OpenError::NumaSize { url: url.to_string(), node, total: ByteCount(total) })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_writable(url: &BackendUrl, path: &std::path::Path) -> Result<(), OpenError> {
+    let unusable = |error| OpenError::Path { url: url.to_string(), path: path.to_owned(), error };
     let directory = far_file::directory_of(path).map_err(unusable)?;
     let name = CString::new(directory.as_os_str().as_bytes()).map_err(|error| unusable(error.into()))?;
     // SAFETY: the path is a C string that outlives the call.
@@ -200,11 +249,16 @@ pub fn default_file() -> Result<BackendUrl, OpenError> {
     let directory =
         std::env::var_os("TMPDIR").filter(|value| !value.is_empty()).map_or("/var/tmp".into(), PathBuf::from);
     let file = BackendUrl {
-        scheme: Scheme::File { path: directory, io: crate::IoMethod::default(), direct: true },
+        scheme: Scheme::File {
+            path: directory,
+            io: crate::IoMethod::default(),
+            direct: true,
+            width: crate::FileWidth::default(),
+        },
         capacity: None,
         decoration: Decoration::default(),
     };
-    check_writable(&file).map(|()| file)
+    check(&file).map(|()| file)
 }
 
 /// Chooses what the URL left open.
@@ -219,6 +273,10 @@ fn fill_in(mut url: BackendUrl) -> Result<BackendUrl, OpenError> {
                 let directory = far_file::directory_of(path).map_err(unusable)?;
                 far_file::free_bytes(&directory).map_err(unusable)? / 2
             }
+            Scheme::Numa { node } => {
+                let free = numa::memory(*node).map_or_else(free_ram_bytes, |memory| memory.free_bytes);
+                free.min(cgroup_free_bytes().unwrap_or(u64::MAX)) / 2
+            }
             _ => (free_ram_bytes() / 2).max(CAPACITY_MIN),
         };
         // Whole mebibytes, so that the URL stays readable.
@@ -227,14 +285,24 @@ fn fill_in(mut url: BackendUrl) -> Result<BackendUrl, OpenError> {
     Ok(url)
 }
 
-fn open_one(url: &BackendUrl, options: &OpenOptions) -> Result<Arc<dyn Backend>, OpenError> {
+fn open_one(url: &BackendUrl, link_name: u64, options: &OpenOptions) -> Result<Arc<dyn Backend>, OpenError> {
     let name = url.to_string();
     let capacity_bytes = url.capacity.map_or(0, |bytes| bytes.0);
     let memory = |error| OpenError::Memory { url: name.clone(), error };
     let sub_page = url.scheme.sub_page() || options.timing.sub_page;
-    let timing = Timing { share: url.scheme.share().unwrap_or(options.timing.share), sub_page, ..options.timing };
+    let (share, lanes) = (url.scheme.share(), url.scheme.lanes());
+    let timing = Timing {
+        share: share.unwrap_or(options.timing.share),
+        lanes: lanes.unwrap_or(options.timing.lanes),
+        sub_page,
+        ..options.timing
+    };
     let backend: Arc<dyn Backend> = match &url.scheme {
         Scheme::Reference => Arc::new(Reference::new(name.clone(), capacity_bytes).map_err(memory)?),
+        Scheme::Numa { node } => {
+            check(url)?;
+            Arc::new(Reference::on_node(name.clone(), capacity_bytes, *node).map_err(memory)?)
+        }
         Scheme::Compressed { codec, recompress } => {
             let store = Compressed::new(name.clone(), *codec, capacity_bytes).map_err(memory)?;
             Arc::new(if *recompress { store.recompressing(Recompression::default()) } else { store })
@@ -268,14 +336,15 @@ fn open_one(url: &BackendUrl, options: &OpenOptions) -> Result<Arc<dyn Backend>,
             let pool = NodePool::following(name.clone(), Box::new(membership), known, capacity_bytes, replicas, timing);
             Arc::new(pool.map_err(|(url, error)| OpenError::Node { url, error })?)
         }
-        Scheme::File { path, io, direct } => {
-            check_writable(url)?;
-            let options = FileOptions { path: path.clone(), capacity_bytes, io: *io, direct: *direct };
+        Scheme::File { path, io, direct, width } => {
+            check(url)?;
+            let options = FileOptions { path: path.clone(), capacity_bytes, io: *io, direct: *direct, width: *width };
             let unusable = |error| OpenError::Path { url: name.clone(), path: path.clone(), error };
             Arc::new(FileBackend::new(name.clone(), options).map_err(unusable)?)
         }
     };
-    let mut backend = decorate(backend, name.clone(), &url.decoration, url.scheme.share());
+    let link = url.decoration.link.as_ref().and_then(|_| RunLink::of(options.links, link_name));
+    let mut backend = decorate(backend, name.clone(), &url.decoration, url.scheme.share(), link);
     if options.encrypt && url.scheme.leaves_process() {
         // Around everything that may go wrong on the way.
         let sealed = Sealed::new(backend, name.clone());
@@ -333,6 +402,7 @@ fn decorate(
     url: String,
     decoration: &Decoration,
     share: Option<LinkShare>,
+    shared: Option<&'static RunLink>,
 ) -> Arc<dyn Backend> {
     let Decoration { delay_us, jitter_us, throttle, link, faults, seed } = decoration;
     if !faults.is_empty() {
@@ -342,7 +412,8 @@ fn decorate(
         backend = Arc::new(Throttle::new(backend, rate.0));
     }
     if let Some(model) = link {
-        backend = Arc::new(OverLink::new(backend, LinkModel { share: share.unwrap_or(model.share), ..model.clone() }));
+        let model = LinkModel { share: share.unwrap_or(model.share), ..model.clone() };
+        backend = Arc::new(OverLink::new(backend, model, shared));
     }
     if *delay_us > 0 || *jitter_us > 0 {
         backend = Arc::new(Delay::new(backend, *delay_us, *jitter_us, *seed));
@@ -421,7 +492,7 @@ mod tests {
             "file:/tmp?size=1M&fault=load@9",
         ] {
             let options = OpenOptions { encrypt: true, ..OpenOptions::default() };
-            let backend = open_one(&parse(url).unwrap(), &options).unwrap();
+            let backend = open_one(&parse(url).unwrap(), 1, &options).unwrap();
             let (mut stored, mut loaded) = (0, 0);
             let (mut out, mut into) = ([Ok(Location(0))], [0; PAGE_BYTES]);
             backend.store_while(&[&[7; PAGE_BYTES]], None, Priority::WriteBack, &mut out, &mut || stored += 1);
@@ -432,6 +503,18 @@ mod tests {
             let waits = io_uring || !url.starts_with("file");
             assert_eq!((stored > 0, loaded > 0), (waits, waits), "{url}");
         }
+    }
+
+    #[test]
+    fn demands_have_as_many_lanes_as_all_paths_that_wait() {
+        let width = |urls: &[&str]| {
+            let urls: Vec<String> = urls.iter().map(|url| (*url).to_owned()).collect();
+            open(&urls).unwrap_or_else(|error| panic!("{error}")).demand_width()
+        };
+        assert_eq!(width(&["compressed:4M", "reference:4M?link=1us:1Gb/s"]), 0, "threads wait there by themselves");
+        assert_eq!(width(&["file:/tmp?size=1M"]), 8);
+        let narrow = "file:/tmp?size=1M&threads=3&delay_us=1";
+        assert_eq!(width(&["compressed:4M", narrow, "file:/tmp?size=1M&threads=2"]), 5);
     }
 
     #[test]
@@ -449,9 +532,10 @@ mod tests {
             ("file:/no/such/dir/far", "/no/such/dir/far cannot be used: its directory /no/such/dir"),
             ("file:/proc/self/status", "never overwritten"),
             ("file:/tmp/x?size=9000T", "/tmp has only"),
+            ("numa:1000", "NUMA node"),
         ] {
             let parsed = parse(url).expect("well-formed");
-            let message = check_writable(&parsed).expect_err(url).to_string();
+            let message = check(&parsed).expect_err(url).to_string();
             assert!(message.contains(words), "{message}");
             let message = open(&[url.to_owned()]).err().map(|error| error.to_string()).expect(url);
             assert!(message.contains(words), "{message}");

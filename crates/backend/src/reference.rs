@@ -1,5 +1,8 @@
-//! `reference`: whole pages in a table. Simple and obviously right; the model that the other backends are tested against, and the
+//! `reference` and `numa`: whole pages in a table. Simple and obviously right; the model that the other backends are tested against, and the
 //! measure of what everything but the backend costs: it copies pages and does nothing else.
+//!
+//! With `numa` the memory of the table comes from one NUMA node (decision 0086). Those pages are far: they do not count as
+//! RAM of the run, as its tables do.
 
 use crate::counters::{Counters, Tally};
 use crate::mapping::Mapping;
@@ -20,14 +23,51 @@ pub struct Reference {
     places: Mutex<Places>,
     counters: Counters,
     patches: bool,
+    /// Its memory is a NUMA node's.
+    is_on_node: bool,
 }
 
 /// Which places are free: those given back, and all that were never used.
 #[derive(Default)]
 struct Places {
+    /// Those that keep their memory for the next pages; the last one is taken first.
     free: Vec<usize>,
-    /// Places that were ever used: so many pages of RAM.
+    /// Those whose memory the kernel has again.
+    empty: Vec<usize>,
+    /// Places that were ever used.
     used: usize,
+}
+
+/// Free places that keep their memory: 1 MiB. As many more are given back together.
+const FREE_KEPT: usize = 256;
+
+impl Places {
+    fn take(&mut self, places_max: usize) -> Option<usize> {
+        let given_back = self.free.pop().or_else(|| self.empty.pop());
+        given_back.or_else(|| {
+            let place = self.used;
+            (place < places_max).then(|| {
+                self.used += 1;
+                place
+            })
+        })
+    }
+
+    /// Free places whose memory is to be given back; until they are among the empty ones no list has them.
+    fn surplus(&mut self) -> Vec<usize> {
+        let surplus = if self.free.len() < 2 * FREE_KEPT { 0 } else { self.free.len() - FREE_KEPT };
+        self.free.drain(..surplus).collect()
+    }
+
+    /// RAM behind all places.
+    fn page_bytes(&self) -> u64 {
+        ((self.used - self.empty.len()) * PAGE_BYTES) as u64
+    }
+
+    /// RAM of the tables: a page's mark, and its entry among the free ones.
+    fn table_bytes(&self) -> u64 {
+        (self.used * (1 + size_of::<usize>())) as u64
+    }
 }
 
 impl Reference {
@@ -36,15 +76,29 @@ impl Reference {
     /// # Errors
     /// The address space cannot be reserved.
     pub fn new(url: String, capacity_bytes: u64) -> io::Result<Reference> {
+        Reference::of(url, capacity_bytes, Mapping::reserve)
+    }
+
+    /// The same in memory of a NUMA node.
+    ///
+    /// # Errors
+    /// As there; or the memory cannot be bound to the node.
+    pub fn on_node(url: String, capacity_bytes: u64, node: u32) -> io::Result<Reference> {
+        let reference = Reference::of(url, capacity_bytes, |bytes| Mapping::reserve_on_node(bytes, node))?;
+        Ok(Reference { is_on_node: true, ..reference })
+    }
+
+    fn of(url: String, capacity_bytes: u64, reserve: impl Fn(usize) -> io::Result<Mapping>) -> io::Result<Reference> {
         let bytes = usize::try_from(capacity_bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
         Ok(Reference {
             url,
             capacity_bytes,
-            memory: Mapping::reserve(bytes)?,
+            memory: reserve(bytes)?,
             held: Mapping::reserve(bytes.div_ceil(PAGE_BYTES))?,
             places: Mutex::default(),
             counters: Counters::default(),
             patches: false,
+            is_on_node: false,
         })
     }
 
@@ -83,17 +137,34 @@ impl Reference {
     }
 
     fn take_place(&self) -> Result<Location, StoreError> {
-        let mut places = lock(&self.places);
-        let place = places.free.pop().unwrap_or(places.used);
-        if place == self.places_max() {
-            let used_bytes = (place * PAGE_BYTES) as u64;
-            let capacity_bytes = self.capacity_bytes;
-            return Err(StoreError::Full { url: self.url.clone(), words: None, used_bytes, capacity_bytes });
-        }
-        if place == places.used {
-            places.used += 1;
-        }
+        let places_max = self.places_max();
+        let place = lock(&self.places).take(places_max).ok_or_else(|| StoreError::Full {
+            url: self.url.clone(),
+            words: None,
+            used_bytes: (places_max * PAGE_BYTES) as u64,
+            capacity_bytes: self.capacity_bytes,
+        })?;
         Ok(Location(place as u64))
+    }
+
+    /// Gives the memory behind free places back to the kernel, neighbours with one call.
+    fn discard(&self, places: &mut [usize]) {
+        places.sort_unstable();
+        for run in places.chunk_by(|place, next| place + 1 == *next) {
+            // SAFETY: no page is at these places, and none comes there: they are in no list now.
+            unsafe { self.memory.discard(run[0] * PAGE_BYTES, run.len() * PAGE_BYTES) };
+        }
+    }
+
+    /// RAM of the tables.
+    fn table_bytes(&self) -> u64 {
+        lock(&self.places).table_bytes()
+    }
+
+    /// All RAM that it occupies.
+    fn occupied_bytes(&self) -> u64 {
+        let places = lock(&self.places);
+        places.page_bytes() + places.table_bytes()
     }
 
     fn store_one(&self, page: &PageBytes) -> Result<Location, StoreError> {
@@ -157,28 +228,77 @@ impl Backend for Reference {
             assert!(was_held, "{} was asked to free {location:?}, which holds nothing", self.url);
         }
         let places = locations.iter().map(|location| usize::try_from(location.0).expect("a place that was held"));
-        lock(&self.places).free.extend(places);
+        let mut surplus = {
+            let mut free = lock(&self.places);
+            free.free.extend(places);
+            free.surplus()
+        };
+        if !surplus.is_empty() {
+            self.discard(&mut surplus);
+            lock(&self.places).empty.append(&mut surplus);
+        }
         let pages = locations.len() as u64;
         let stored_bytes = pages * PAGE_BYTES as u64;
         self.counters.freed(&Tally { pages, stored_bytes, plain_pages: pages, same_filled_pages: 0 });
     }
 
     fn copies_cost_ram(&self) -> bool {
-        true
+        !self.is_on_node
     }
 
     fn ram_bytes(&self) -> u64 {
-        /// A page, its mark, and its entry among the free ones.
-        const BYTES_EACH: u64 = PAGE_BYTES as u64 + 1 + 8;
-        lock(&self.places).used as u64 * BYTES_EACH
+        if self.is_on_node { self.table_bytes() } else { self.occupied_bytes() }
     }
 
     fn usage(&self, rows: &mut Vec<BackendUsage>) {
-        rows.push(self.counters.row(&self.url, self.ram_bytes(), self.capacity_bytes));
+        rows.push(self.counters.row(&self.url, self.occupied_bytes(), self.capacity_bytes));
     }
 
     fn after_fork(&self, side: ForkSide) -> Result<(), StoreError> {
         self.counters.after_fork(side);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stored(reference: &Reference, pages: usize) -> Vec<Location> {
+        let (page, mut out) = ([7; PAGE_BYTES], vec![Ok(Location(0)); pages]);
+        reference.store(&vec![&page; pages], Priority::WriteBack, &mut out);
+        out.into_iter().map(|answer| answer.expect("room")).collect()
+    }
+
+    #[test]
+    fn memory_of_freed_pages_goes_back_to_the_kernel_and_comes_again() {
+        let reference = Reference::new("reference".into(), 4096 * PAGE_BYTES as u64).expect("address space");
+        let locations = stored(&reference, 4096);
+        assert!(reference.ram_bytes() > 4096 * PAGE_BYTES as u64);
+        let (freed, kept): (Vec<Location>, Vec<Location>) =
+            locations.into_iter().partition(|location| location.0 % 8 != 0);
+        reference.free(&freed);
+        let most = (kept.len() + 2 * FREE_KEPT) * PAGE_BYTES;
+        assert!(reference.ram_bytes() <= most as u64 + reference.table_bytes(), "{}", reference.ram_bytes());
+        assert_eq!(stored(&reference, freed.len()).len(), freed.len(), "all places are there again");
+        for location in kept {
+            let mut into = [0; PAGE_BYTES];
+            reference.load_one(&mut LoadItem { location, into: &mut into }).expect("stored");
+            assert_eq!(into, [7; PAGE_BYTES], "a neighbour of places that were given back");
+        }
+    }
+
+    #[test]
+    fn pages_on_a_node_are_far_and_told_as_memory_that_they_occupy() {
+        if let Err(error) = hinterland_sys::numa::check(0) {
+            return eprintln!("skipped: {error}");
+        }
+        let reference = Reference::on_node("numa:0".into(), 64 << 20, 0).expect("node 0 has memory");
+        let locations = stored(&reference, 1000);
+        let mut rows = Vec::new();
+        reference.usage(&mut rows);
+        assert!(!reference.copies_cost_ram() && reference.ram_bytes() == 9000, "{}", reference.ram_bytes());
+        assert_eq!(rows[0].ram_bytes, 1000 * PAGE_BYTES as u64 + 9000);
+        reference.free(&locations);
     }
 }

@@ -2,16 +2,19 @@
 //!
 //! ```text
 //! compressed[:CAP][?codec=lz4|zstd][&recompress=off|zstd]
-//! file:PATH[?size=SIZE][&io=auto|plain][&direct=on|off]
-//! NODE[,NODE …][?size=SIZE][&replicas=N][&erasure=K+M][&link-compression=off|on|auto][&sub-page=off|auto][&share=auto|strict|fixed:P|weighted:P]    with NODE = tcp://HOST:PORT or unix:/PATH
-//! etcd://HOST[:PORT][,…]/POOL[?size=SIZE][&replicas=N][&link-compression=…][&sub-page=…][&share=…]    nodes that are listed there; etcds:// over TLS
+//! numa:NODE[:SIZE]
+//! file:PATH[?size=SIZE][&io=auto|plain][&direct=on|off][&depth=N][&threads=N]
+//! NODE[,NODE …][?size=SIZE][&replicas=N][&erasure=K+M][&link-compression=off|on|auto][&sub-page=off|auto][&share=auto|strict|fixed:P|weighted:P][&lanes=N]    with NODE = tcp://HOST:PORT or unix:/PATH
+//! etcd://HOST[:PORT][,…]/POOL[?size=SIZE][&replicas=N][&link-compression=…][&sub-page=…][&share=…][&lanes=N]    nodes that are listed there; etcds:// over TLS
 //! reference[:CAP]
 //! every one:  &link=LATENCY:BANDWIDTH[:half] &delay_us=N &jitter_us=N &throttle=BYTES_PER_SECOND &fault=KIND:PROBABILITY|KIND@N[,…] &seed=N
 //! ```
 //! In a PATH, `%3F` stands for `?`, `%20` for a blank, and so on. Reading a URL opens nothing.
 
 use crate::decorate::{FaultKind, FaultRule, FaultWhen};
-use crate::{CodecName, ErasureCode, IoMethod, LinkCompression, LinkModel, LinkShare, NODES_MAX};
+use crate::{
+    CodecName, DEMAND_LANES_MAX, ErasureCode, FileWidth, IoMethod, LinkCompression, LinkModel, LinkShare, NODES_MAX,
+};
 use hinterland_units::{ByteCount, PAGE_BYTES, SizeError};
 use hinterland_wire::{Directory, DirectoryError, Endpoint, EndpointError};
 use std::fmt;
@@ -39,6 +42,11 @@ pub enum Scheme {
         /// Whether zstd compresses again what stays.
         recompress: bool,
     },
+    /// Plain pages in memory of a NUMA node.
+    Numa {
+        /// The node's number.
+        node: u32,
+    },
     /// A file.
     File {
         /// A directory, or the name of a file to be.
@@ -47,6 +55,8 @@ pub enum Scheme {
         io: IoMethod,
         /// Whether the page cache is bypassed where possible.
         direct: bool,
+        /// How much is under way at once.
+        width: FileWidth,
     },
     /// Memory nodes.
     Nodes {
@@ -62,6 +72,8 @@ pub enum Scheme {
         sub_page: bool,
         /// How links are divided; `None`: as they are by default.
         share: Option<LinkShare>,
+        /// Threads that can wait for pages of a node at once; `None`: as many as by default.
+        lanes: Option<usize>,
     },
     /// Memory nodes that a directory lists, which come and go.
     Pool {
@@ -75,6 +87,8 @@ pub enum Scheme {
         sub_page: bool,
         /// How links are divided; `None`: as they are by default.
         share: Option<LinkShare>,
+        /// Threads that can wait for pages of a node at once; `None`: as many as by default.
+        lanes: Option<usize>,
     },
     /// Plain pages in memory.
     Reference,
@@ -101,7 +115,7 @@ pub struct Decoration {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum UrlError {
     /// No such backend.
-    #[error("'{url}': there is no backend '{scheme}'; known are compressed, file, tcp, unix, etcd, reference")]
+    #[error("'{url}': there is no backend '{scheme}'; known are compressed, numa, file, tcp, unix, etcd, reference")]
     Scheme {
         /// The whole URL.
         url: String,
@@ -192,6 +206,12 @@ pub enum UrlError {
         /// The whole URL.
         url: String,
     },
+    /// Operations in flight where there is one at a time.
+    #[error("'{url}': io=plain has one operation in flight; leave depth or io=plain out")]
+    Depth {
+        /// The whole URL.
+        url: String,
+    },
     /// Too many nodes.
     #[error("'{url}': {nodes} nodes are too many; a pool has at most {NODES_MAX}")]
     Nodes {
@@ -207,6 +227,14 @@ pub enum UrlError {
         url: String,
         /// The node.
         node: Endpoint,
+    },
+    /// A NUMA node without its number.
+    #[error("'{url}': '{written}' is no number of a NUMA node; write for example numa:1 or numa:1:16G")]
+    NoNumaNode {
+        /// The whole URL.
+        url: String,
+        /// What was written.
+        written: String,
     },
     /// A file without a path.
     #[error("'{url}': the path is missing; write for example file:/mnt/ssd/far?size=64G")]
@@ -239,9 +267,22 @@ pub fn parse(url: &str) -> Result<BackendUrl, UrlError> {
                 _ => Scheme::Reference,
             }
         }
+        "numa" => {
+            let (node, size) = rest.map_or(("", None), |rest| {
+                rest.split_once(':').map_or((rest, None), |(node, size)| (node, Some(size)))
+            });
+            size.map(&mut read_capacity).transpose()?;
+            let no_node = |_| UrlError::NoNumaNode { url: url.into(), written: node.into() };
+            Scheme::Numa { node: node.parse().map_err(no_node)? }
+        }
         "file" => {
             let path = rest.filter(|path| !path.is_empty()).ok_or_else(|| UrlError::NoPath { url: url.into() })?;
-            Scheme::File { path: unescape(url, path)?, io: IoMethod::default(), direct: true }
+            Scheme::File {
+                path: unescape(url, path)?,
+                io: IoMethod::default(),
+                direct: true,
+                width: FileWidth::default(),
+            }
         }
         _ if Directory::is_named_by(head) => Scheme::Pool {
             directory: head.parse()?,
@@ -249,6 +290,7 @@ pub fn parse(url: &str) -> Result<BackendUrl, UrlError> {
             compression: LinkCompression::Off,
             sub_page: false,
             share: None,
+            lanes: None,
         },
         _ if names_nodes(head) => Scheme::Nodes {
             endpoints: endpoints(url, head)?,
@@ -257,6 +299,7 @@ pub fn parse(url: &str) -> Result<BackendUrl, UrlError> {
             compression: LinkCompression::Off,
             sub_page: false,
             share: None,
+            lanes: None,
         },
         _ => return Err(UrlError::Scheme { url: url.into(), scheme: scheme.into() }),
     };
@@ -275,6 +318,9 @@ pub fn parse(url: &str) -> Result<BackendUrl, UrlError> {
     check_replicas(url, &scheme)?;
     if matches!(scheme, Scheme::Compressed { codec: CodecName::Zstd, recompress: true }) {
         return Err(UrlError::Recompression { url: url.into() });
+    }
+    if matches!(scheme, Scheme::File { io: IoMethod::Plain, width, .. } if width.depth != FileWidth::default().depth) {
+        return Err(UrlError::Depth { url: url.into() });
     }
     Ok(BackendUrl { scheme, capacity, decoration })
 }
@@ -364,6 +410,18 @@ fn read_own(url: &str, scheme: &mut Scheme, name: &str, value: &str) -> Result<b
                 _ => return Err(bad_value(url, name, value, "write on or off")),
             };
         }
+        (Scheme::File { width, .. }, "depth") => {
+            width.depth =
+                number_to(FileWidth::MAX, url, name, value, "write operations in flight of one load, 1 to 64")?;
+        }
+        (Scheme::File { width, .. }, "threads") => {
+            width.threads =
+                number_to(FileWidth::MAX, url, name, value, "write threads that can wait for pages at once, 1 to 64")?;
+        }
+        (Scheme::Nodes { lanes, .. } | Scheme::Pool { lanes, .. }, "lanes") => {
+            let wanted = "write threads that can wait for pages of a node at once, 1 to 32";
+            *lanes = Some(number_to(DEMAND_LANES_MAX, url, name, value, wanted)?);
+        }
         (Scheme::Nodes { replicas, .. } | Scheme::Pool { replicas, .. }, "replicas") => {
             let number = value.parse().ok().filter(|number| (1..=NODES_MAX).contains(number));
             *replicas = Some(number.ok_or_else(|| bad_value(url, name, value, "write how many nodes keep each page"))?);
@@ -397,11 +455,12 @@ impl Scheme {
         matches!(self, Scheme::Nodes { .. } | Scheme::Pool { .. })
     }
 
-    /// The price of a byte there, relative to RAM of this machine: memory that another machine has to spare half, a disk a twentieth.
+    /// The price of a byte there, relative to RAM of this machine: memory that another machine or a NUMA node has to spare half, a disk a
+    /// twentieth.
     pub(crate) fn price(&self) -> f64 {
         match self {
             Scheme::Compressed { .. } | Scheme::Reference => 1.0,
-            Scheme::Nodes { .. } | Scheme::Pool { .. } => 0.5,
+            Scheme::Nodes { .. } | Scheme::Pool { .. } | Scheme::Numa { .. } => 0.5,
             Scheme::File { .. } => 0.05,
         }
     }
@@ -442,6 +501,14 @@ impl Scheme {
         }
     }
 
+    /// Threads that can wait for pages of a node at once.
+    pub(crate) fn lanes(&self) -> Option<usize> {
+        match self {
+            Scheme::Nodes { lanes, .. } | Scheme::Pool { lanes, .. } => *lanes,
+            _ => None,
+        }
+    }
+
     /// Whether pages leave the process. Of these the capacity is a parameter.
     pub(crate) fn leaves_process(&self) -> bool {
         self.is_nodes() || matches!(self, Scheme::File { .. })
@@ -450,14 +517,14 @@ impl Scheme {
     fn known(&self) -> &'static str {
         match self {
             Scheme::Compressed { .. } => "codec, recompress, link, delay_us, jitter_us, throttle, fault, seed",
-            Scheme::File { .. } => "size, io, direct, link, delay_us, jitter_us, throttle, fault, seed",
+            Scheme::File { .. } => "size, io, direct, depth, threads, link, delay_us, jitter_us, throttle, fault, seed",
             Scheme::Nodes { .. } => {
-                "size, replicas, erasure, link-compression, sub-page, share, link, delay_us, jitter_us, throttle, fault, seed"
+                "size, replicas, erasure, link-compression, sub-page, share, lanes, link, delay_us, jitter_us, throttle, fault, seed"
             }
             Scheme::Pool { .. } => {
-                "size, replicas, link-compression, sub-page, share, link, delay_us, jitter_us, throttle, fault, seed"
+                "size, replicas, link-compression, sub-page, share, lanes, link, delay_us, jitter_us, throttle, fault, seed"
             }
-            Scheme::Reference => COMMON,
+            Scheme::Reference | Scheme::Numa { .. } => COMMON,
         }
     }
 }
@@ -543,7 +610,8 @@ impl fmt::Display for BackendUrl {
                 parameters.extend(recompress.then(|| "recompress=zstd".to_owned()));
             }
             Scheme::Reference => f.write_str("reference")?,
-            Scheme::Nodes { endpoints, replicas, erasure, compression, sub_page, share } => {
+            Scheme::Numa { node } => write!(f, "numa:{node}")?,
+            Scheme::Nodes { endpoints, replicas, erasure, compression, sub_page, share, lanes } => {
                 let names: Vec<String> = endpoints.iter().map(Endpoint::to_string).collect();
                 f.write_str(&names.join(","))?;
                 parameters.extend(replicas.map(|replicas| format!("replicas={replicas}")));
@@ -551,18 +619,23 @@ impl fmt::Display for BackendUrl {
                 parameters.extend(link_compression(*compression));
                 parameters.extend(sub_page.then(|| "sub-page=auto".to_owned()));
                 parameters.extend(share.map(|share| format!("share={share}")));
+                parameters.extend(lanes.map(|lanes| format!("lanes={lanes}")));
             }
-            Scheme::Pool { directory, replicas, compression, sub_page, share } => {
+            Scheme::Pool { directory, replicas, compression, sub_page, share, lanes } => {
                 write!(f, "{directory}")?;
                 parameters.extend(replicas.map(|replicas| format!("replicas={replicas}")));
                 parameters.extend(link_compression(*compression));
                 parameters.extend(sub_page.then(|| "sub-page=auto".to_owned()));
                 parameters.extend(share.map(|share| format!("share={share}")));
+                parameters.extend(lanes.map(|lanes| format!("lanes={lanes}")));
             }
-            Scheme::File { path, io, direct } => {
+            Scheme::File { path, io, direct, width } => {
                 write!(f, "file:{}", escape(&path.to_string_lossy()))?;
                 parameters.extend((*io == IoMethod::Plain).then(|| "io=plain".to_owned()));
                 parameters.extend((!direct).then(|| "direct=off".to_owned()));
+                let FileWidth { depth, threads } = FileWidth::default();
+                parameters.extend((width.depth != depth).then(|| format!("depth={}", width.depth)));
+                parameters.extend((width.threads != threads).then(|| format!("threads={}", width.threads)));
             }
         }
         if let (Some(capacity), false) = (capacity, self.scheme.leaves_process()) {
@@ -584,6 +657,12 @@ impl fmt::Display for BackendUrl {
 
 fn link_compression(mode: LinkCompression) -> Option<String> {
     (mode != LinkCompression::Off).then(|| format!("link-compression={mode}"))
+}
+
+/// A number from 1 on.
+fn number_to(most: usize, url: &str, name: &str, value: &str, wanted: &'static str) -> Result<usize, UrlError> {
+    let number = value.parse().ok().filter(|number| (1..=most).contains(number));
+    number.ok_or_else(|| bad_value(url, name, value, wanted))
 }
 
 fn bad_value(url: &str, name: &str, value: &str, wanted: &'static str) -> UrlError {
@@ -644,6 +723,12 @@ mod tests {
             "compressed:1G?codec=lz4&delay_us=50&jitter_us=7&seed=7&throttle=100M&fault=flip:0.001,load@3",
             "file:/mnt/ssd/far?size=64G",
             "file:/a%20b?size=5000&io=plain&direct=off",
+            "numa:0",
+            "numa:1:16G?delay_us=3",
+            "file:/a?size=1G&depth=4&threads=16",
+            "file:/a?io=plain&threads=1",
+            "tcp://127.0.0.1:1?share=strict&lanes=2&delay_us=1",
+            "etcd://127.0.0.1:2379/pool?replicas=2&lanes=32",
             "reference",
             "reference:1M?link=5us:25Gb/s&fault=store:0.5",
             "tcp://127.0.0.1:7440",
@@ -687,8 +772,14 @@ mod tests {
     #[test]
     fn says_what_is_wrong() {
         for (url, words) in [
-            ("tape:/dev/st0", "no backend 'tape'; known are compressed, file, tcp, unix, etcd, reference"),
+            ("tape:/dev/st0", "no backend 'tape'; known are compressed, numa, file, tcp, unix, etcd, reference"),
             ("", "no backend ''"),
+            ("numa", "'' is no number of a NUMA node; write for example numa:1"),
+            ("numa:one", "'one' is no number of a NUMA node"),
+            ("numa:-1", "'-1' is no number of a NUMA node"),
+            ("numa:1:lots", "'lots' is not a size"),
+            ("numa:1:12", "smaller than one page"),
+            ("numa:1?codec=lz4", "no parameter 'codec'; known are link"),
             ("compressed:lots", "'lots' is not a size"),
             ("compressed:12", "smaller than one page"),
             ("compressed?code=lz4", "no parameter 'code'; known are codec, recompress, link"),
@@ -722,6 +813,13 @@ mod tests {
             ("file:", "the path is missing"),
             ("file", "the path is missing"),
             ("file:/x?io=fast", "write auto or plain"),
+            ("file:/x?depth=0", "'0' is no value for depth; write operations in flight of one load, 1 to 64"),
+            ("file:/x?threads=65", "write threads that can wait for pages at once, 1 to 64"),
+            ("file:/x?io=plain&depth=4", "io=plain has one operation in flight"),
+            ("file:/x?lanes=4", "no parameter 'lanes'; known are size, io, direct, depth, threads"),
+            ("tcp://127.0.0.1:1?lanes=0", "'0' is no value for lanes"),
+            ("tcp://127.0.0.1:1?lanes=33", "1 to 32"),
+            ("unix:/a?depth=4", "no parameter 'depth'"),
             ("file:/x%2", "two hexadecimal digits"),
             ("reference?fault=flip", "kinds are load, store, flip"),
             ("reference?fault=flip:2", "kinds are load, store, flip"),

@@ -174,6 +174,9 @@ Examples:
   hinterland run --local 20% --tape fft.tape -- python3 fft.py input.npy
   hinterland run --local 20% --tape auto -- ./matmul 4096
   hinterland run --ram 2G --far compressed:4G --far 'file:/mnt/ssd/far?size=64G' -- sort -S 3G big.txt
+  hinterland run --local 4G --far numa:1:64G -- ./service
+  hinterland run --local 1G --block 64K --far tcp://node-1:7440 --key-file far.key -- ./service
+  hinterland run --local 1G --cpus 1 -- ./service
   hinterland run --local 1G --heap large --stats out.json -- ./service
   hinterland run --local 1G --far unix:/run/user/1000/hinterland.sock -- ./service
   hinterland run --local 1G --far tcp://node-1,tcp://node-2,tcp://node-3 --replicas 2 --key-file far.key -- ./service

@@ -3,7 +3,7 @@
 //! `cargo run --release -p hinterland-model --example model_rate`
 
 use hinterland_model::workloads::Workload;
-use hinterland_model::{Parameters, Scheme, replay};
+use hinterland_model::{Compressor, Parameters, Scheme, replay};
 
 const REFERENCES: u64 = 20_000_000;
 
@@ -30,8 +30,8 @@ fn main() {
     for name in ["pr", "nw", "sp"] {
         let workload = Workload::named(name).expect("a workload");
         // The data are made in both; the difference is the filter's and the program's.
-        let (_, making) = timed(|| workload.trace(workload.size, 1, 0, 1));
-        let (trace, all) = timed(|| workload.trace(workload.size, 1, 0, REFERENCES));
+        let (_, making) = timed(|| workload.trace(workload.size, 1, 0, 1, Compressor::Lz));
+        let (trace, all) = timed(|| workload.trace(workload.size, 1, 0, REFERENCES, Compressor::Lz));
         println!("{name}: filter {:.1} million references/s", millions(REFERENCES, all.saturating_sub(making).max(1)));
         let misses = trace.stream.misses.len() as u64;
         for scheme in Scheme::ALL {

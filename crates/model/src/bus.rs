@@ -1,6 +1,7 @@
 //! What carries bytes: memory buses and the directions of the network, each a server that takes transfers in the order of their coming.
 
-use crate::parameters::{LINE_BYTES, Parameters};
+use crate::parameters::{DISTURBANCE_BYTES, Disturbance, LINE_BYTES, Link, Parameters};
+use crate::random::Random;
 use crate::time::Rate;
 
 /// At which granularity data move.
@@ -12,15 +13,31 @@ pub enum Granularity {
     Page,
 }
 
-/// One bus. Partitioned, lines and pages have each a fixed share of its bandwidth, which is kept also while the other has nothing to send
-/// (§4.1: "even if either queue is empty"): two servers, the fluid limit of 21 lines and one page in turns.
+/// How lines and pages share a bus.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sharing {
+    /// One queue for both.
+    OneQueue,
+    /// Each has its share of the bandwidth, which is kept also while the other has nothing to send (§4.1: "even if either queue is empty"): two
+    /// servers, the fluid limit of 21 lines and one page in turns.
+    Kept {
+        /// What lines have.
+        line_percent: u64,
+    },
+    /// Lines go first, in between a page, and pages have what lines leave. A page whose end was foreseen ends then all the same; those behind it are
+    /// later by the lines that came meanwhile, so no byte is carried twice.
+    Lent,
+}
+
+/// One bus.
 ///
 /// Invariant: a server's transfers do not overlap, and its `free_at` never runs backwards.
 #[derive(Clone, Debug)]
 pub struct Bus {
+    rate: Rate,
     rates: [Rate; 2],
     free_at: [u64; 2],
-    is_partitioned: bool,
+    sharing: Sharing,
     /// Bytes that were sent, by granularity.
     pub bytes: [u64; 2],
     /// Ticks in which it was busy, by granularity.
@@ -28,14 +45,23 @@ pub struct Bus {
 }
 
 impl Bus {
-    /// A bus; partitioned if lines have a share (in percent) of their own.
-    pub fn new(rate: Rate, line_share_percent: Option<u64>) -> Bus {
-        let rates = match line_share_percent {
-            Some(percent) => [rate.share(percent), rate.share(100 - percent)],
-            None => [rate, rate],
+    /// An idle bus.
+    pub fn new(rate: Rate, sharing: Sharing) -> Bus {
+        let rates = match sharing {
+            Sharing::OneQueue | Sharing::Lent => [rate; 2],
+            Sharing::Kept { line_percent } => [rate.share(line_percent), rate.share(100 - line_percent)],
         };
-        let is_partitioned = line_share_percent.is_some();
-        Bus { rates, free_at: [0; 2], is_partitioned, bytes: [0; 2], busy_ticks: [0; 2] }
+        Bus { rate, rates, free_at: [0; 2], sharing, bytes: [0; 2], busy_ticks: [0; 2] }
+    }
+
+    /// Its whole bandwidth.
+    pub fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    /// All bytes that were sent.
+    pub fn sent(&self) -> u64 {
+        self.bytes.iter().sum()
     }
 
     /// Ticks of a transfer.
@@ -43,15 +69,69 @@ impl Bus {
         self.rates[granularity as usize].ticks(bytes)
     }
 
+    /// All stands still for so long behind what was to be sent before, because another compute component sends.
+    fn stop(&mut self, at: u64, ticks: u64) {
+        for free_at in &mut self.free_at {
+            *free_at = (*free_at).max(at) + ticks;
+        }
+    }
+
     /// Sends bytes that are ready at `at`, behind all that was to be sent before; when the last has left.
     pub fn send(&mut self, granularity: Granularity, at: u64, bytes: u64) -> u64 {
         let ticks = self.ticks(granularity, bytes);
-        let server = if self.is_partitioned { granularity as usize } else { 0 };
-        let done = self.free_at[server].max(at) + ticks;
+        let [lines, pages] = [Granularity::Line as usize, Granularity::Page as usize];
+        let server = if self.sharing == Sharing::OneQueue { lines } else { granularity as usize };
+        let mut start = self.free_at[server].max(at);
+        if self.sharing == Sharing::Lent {
+            match granularity {
+                Granularity::Page => start = start.max(self.free_at[lines]),
+                Granularity::Line if self.free_at[pages] > at => self.free_at[pages] += ticks,
+                Granularity::Line => {}
+            }
+        }
+        let done = start + ticks;
         self.free_at[server] = done;
         self.bytes[granularity as usize] += bytes;
         self.busy_ticks[granularity as usize] += ticks;
         done
+    }
+}
+
+/// Packets of others, one after the other.
+#[derive(Clone, Debug)]
+struct Others {
+    random: Random,
+    interval_ticks: u64,
+    /// Twice the mean from one packet to the next.
+    gap_ticks_max: u64,
+    packet_ticks: u64,
+    /// Of the next packet, in the intervals that have some.
+    next: u64,
+    bytes: u64,
+}
+
+impl Others {
+    fn new(disturbance: Disturbance, rate: Rate, number: u64) -> Others {
+        let packet_ticks = rate.ticks(DISTURBANCE_BYTES);
+        let mut others = Others {
+            random: Random::new(disturbance.seed ^ number.rotate_left(48)),
+            interval_ticks: disturbance.interval_ticks,
+            gap_ticks_max: 2 * packet_ticks * 100 / disturbance.percent,
+            packet_ticks,
+            next: 0,
+            bytes: 0,
+        };
+        others.next = others.gap();
+        others
+    }
+
+    fn gap(&mut self) -> u64 {
+        1 + self.random.below(self.gap_ticks_max)
+    }
+
+    /// When the next packet comes.
+    fn at(&self) -> u64 {
+        self.next + (self.next / self.interval_ticks + 1) * self.interval_ticks
     }
 }
 
@@ -66,27 +146,34 @@ pub struct Direction {
     percent_max: u64,
     cell_ticks: u64,
     interval_end: u64,
-    busy_before: u64,
+    bytes_before: u64,
     waiting_ticks: u64,
+    others: Option<Others>,
 }
 
 impl Direction {
-    /// An idle direction.
-    pub fn new(parameters: &Parameters, line_share_percent: Option<u64>) -> Direction {
+    /// An idle direction of a link. `number` tells directions apart, so that each has packets of its own.
+    pub fn new(parameters: &Parameters, link: Link, sharing: Sharing, number: u64) -> Direction {
         Direction {
-            bus: Bus::new(parameters.network_rate, line_share_percent),
-            propagation_ticks: parameters.switch_ticks / 2,
+            bus: Bus::new(link.rate, sharing),
+            propagation_ticks: link.switch_ticks / 2,
             interval_ticks: parameters.utilisation_interval_ticks,
             percent_max: parameters.utilisation_percent_max,
-            cell_ticks: parameters.network_rate.ticks(LINE_BYTES),
+            cell_ticks: link.rate.ticks(LINE_BYTES),
             interval_end: parameters.utilisation_interval_ticks,
-            busy_before: 0,
+            bytes_before: 0,
             waiting_ticks: 0,
+            others: parameters.disturbance.map(|disturbance| Others::new(disturbance, link.rate, number)),
         }
     }
 
     /// Sends a message that is ready at `at`; when it has arrived.
     pub fn send(&mut self, granularity: Granularity, at: u64, bytes: u64) -> u64 {
+        while let Some(others) = self.others.as_mut().filter(|others| others.at() <= at) {
+            self.bus.stop(others.at(), others.packet_ticks);
+            others.bytes += DISTURBANCE_BYTES;
+            others.next += others.gap();
+        }
         if at >= self.interval_end {
             self.next_interval(at);
         }
@@ -95,19 +182,14 @@ impl Direction {
 
     /// Takes the utilisation of the intervals that have ended. Shares count as what they transfer, so bytes are counted at the full rate.
     fn next_interval(&mut self, at: u64) {
-        let carried = Rate::ticks(self.rate(), self.bus.bytes.iter().sum::<u64>());
+        let sent = self.bus.sent() + self.others.as_ref().map_or(0, |others| others.bytes);
+        // Of the interval alone: the bytes of a whole run, as ticks, exceed 64 bits.
+        let carried = self.bus.rate.ticks(sent - self.bytes_before);
         let intervals = (at - self.interval_end) / self.interval_ticks + 1;
-        let percent = ((carried - self.busy_before) * 100 / (intervals * self.interval_ticks)).min(self.percent_max);
+        let percent = (carried * 100 / (intervals * self.interval_ticks)).min(self.percent_max);
         self.waiting_ticks = waiting(self.cell_ticks, percent);
-        self.busy_before = carried;
+        self.bytes_before = sent;
         self.interval_end += intervals * self.interval_ticks;
-    }
-
-    fn rate(&self) -> Rate {
-        match self.bus.is_partitioned {
-            true => Rate(self.bus.rates[0].0 + self.bus.rates[1].0),
-            false => self.bus.rates[0],
-        }
     }
 }
 
@@ -126,7 +208,7 @@ mod tests {
 
     #[test]
     fn one_queue_serves_in_order_of_coming() {
-        let mut bus = Bus::new(RATE, None);
+        let mut bus = Bus::new(RATE, Sharing::OneQueue);
         assert_eq!(bus.send(Page, 100, 4096), 100 + 46_080);
         assert_eq!(bus.send(Line, 200, 64), 46_180 + 720);
         assert_eq!(bus.send(Line, 100_000, 64), 100_720);
@@ -135,11 +217,24 @@ mod tests {
 
     #[test]
     fn a_line_passes_pages_in_its_share_and_gets_no_more_when_there_are_none() {
-        let mut bus = Bus::new(RATE, Some(25));
+        let mut bus = Bus::new(RATE, Sharing::Kept { line_percent: 25 });
         assert_eq!(bus.send(Page, 0, 4096), 61_440);
         assert_eq!(bus.send(Line, 0, 64), 2_880);
         assert_eq!(bus.send(Line, 0, 64), 5_760);
         assert_eq!(bus.send(Line, 1_000_000, 64), 1_002_880);
+    }
+
+    #[test]
+    fn shares_that_are_lent_go_to_lines_first_and_no_byte_is_carried_twice() {
+        let mut bus = Bus::new(RATE, Sharing::Lent);
+        // A page alone has the whole bus, and so has a line that comes in between.
+        assert_eq!((bus.send(Page, 0, 4096), bus.send(Line, 100, 64)), (46_080, 820));
+        // The next page is later by that line.
+        assert_eq!(bus.send(Page, 100, 4096), 46_080 + 720 + 46_080);
+        // A line on an idle bus delays the page that comes meanwhile, and no later one.
+        assert_eq!((bus.send(Line, 200_000, 64), bus.send(Page, 200_100, 4096)), (200_720, 200_720 + 46_080));
+        assert_eq!((bus.send(Line, 300_000, 64), bus.send(Page, 400_000, 4096)), (300_720, 446_080));
+        assert_eq!((bus.bytes, bus.busy_ticks), ([192, 16_384], [2_160, 184_320]));
     }
 
     #[test]
@@ -148,7 +243,7 @@ mod tests {
         parameters.network_rate = RATE;
         parameters.switch_ticks = 200;
         parameters.utilisation_interval_ticks = 92_160;
-        let mut direction = Direction::new(&parameters, None);
+        let mut direction = Direction::new(&parameters, parameters.link(0), Sharing::OneQueue, 0);
         // Half of the interval: one page of 46,080 ticks.
         assert_eq!(direction.send(Page, 0, 4096), 46_080 + 100);
         // 720 × 50 / (2 × 50) = 360.
@@ -156,5 +251,45 @@ mod tests {
         // Two intervals later almost nothing was sent.
         assert_eq!(direction.send(Line, 300_000, 64), 300_000 + 720 + 100);
         assert_eq!(waiting(720, 95), 720 * 95 / 10);
+    }
+
+    #[test]
+    fn packets_of_others_take_their_part_of_every_other_interval() {
+        let disturbance = Disturbance { percent: 50, interval_ticks: 100 * 46_080, seed: 1 };
+        let parameters = Parameters { network_rate: RATE, disturbance: Some(disturbance), ..Parameters::paper() };
+        for sharing in [Sharing::OneQueue, Sharing::Kept { line_percent: 25 }, Sharing::Lent] {
+            let mut direction = Direction::new(&parameters, parameters.link(0), sharing, 0);
+            let late = |direction: &mut Direction, at: u64| {
+                direction.send(Line, at, 64);
+                direction.bus.free_at[0].saturating_sub(at + direction.bus.ticks(Line, 64))
+            };
+            // A line in the first interval waits for nothing. In the second about 50 packets come, and a line behind them waits for what is left.
+            assert_eq!(late(&mut direction, 50 * 46_080), 0, "{sharing:?}");
+            let waits: Vec<u64> = (100..200).map(|packet| late(&mut direction, packet * 46_080)).collect();
+            assert!(waits.iter().filter(|ticks| **ticks > 0).count() > 20, "{sharing:?}: {waits:?}");
+            let packets = direction.others.as_ref().expect("disturbed").bytes / DISTURBANCE_BYTES;
+            assert!((40..60).contains(&packets), "{packets}");
+            late(&mut direction, 390 * 46_080);
+            let packets = direction.others.as_ref().expect("disturbed").bytes / DISTURBANCE_BYTES;
+            assert!((85..115).contains(&packets), "two of four intervals have some: {packets}");
+        }
+        // Others draw other gaps, the same number the same.
+        let first = |number| Others::new(disturbance, RATE, number).at();
+        assert_eq!(first(1), first(1));
+        assert_ne!(first(1), first(2));
+    }
+
+    #[test]
+    fn utilisation_is_right_after_more_bytes_than_64_bits_count_as_ticks() {
+        // 2^64 ticks / 72 / 1e9 = 256 million bytes: 62,500 pages one after the other, without a gap.
+        let parameters = Parameters {
+            network_rate: RATE,
+            utilisation_interval_ticks: 92_160,
+            switch_ticks: 200,
+            ..Parameters::paper()
+        };
+        let mut direction = Direction::new(&parameters, parameters.link(0), Sharing::OneQueue, 0);
+        let arrived = (0..70_000).map(|page| direction.send(Page, page * 46_080, 4096)).last();
+        assert_eq!(arrived, Some(70_000 * 46_080 + 100 + waiting(720, 95)));
     }
 }

@@ -1,13 +1,17 @@
 //! The command line: `hinterland-model daemon WORKLOAD`, `hinterland-model cluster`.
 
 use crate::cluster::cli::ClusterArgs;
-use crate::parameters::{Parameters, Replacement};
+use crate::compression::Compressor;
+use crate::parameters::{Disturbance, Link, Parameters, Replacement};
+use crate::placement::Placement;
 use crate::report::{self, Point, Ratio, Request};
 use crate::scheme::Scheme;
+use crate::source::{Extent, Source};
 use crate::time::{Rate, ns};
 use crate::workloads::{WORKLOADS, Workload};
 use clap::{Args, Parser, Subcommand};
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Exit code for a wrong command line, as that of `hinterland`.
@@ -30,20 +34,33 @@ enum Command {
 /// Runs workloads through the caches of a core, and replays what misses on schemes that move lines, pages or both
 ///
 /// The workloads are those of DaeMon's paper (SIGMETRICS 2023, Table 3), as small programs of our own: stand-ins of its sizes, not its codes.
+/// Other programs are recorded with valgrind. What their pages hold is not recorded: they do not compress, but with '--ratio paper', by the mean.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   hinterland-model daemon pr                                              every scheme, link of 1/4, 100 ns
   hinterland-model daemon pr --scheme remote,daemon --bandwidth 1/8 --switch 400ns
   hinterland-model daemon all --bandwidth 1/2,1/4,1/8 --switch 100ns,400ns --json
+  hinterland-model daemon pr --scheme daemon,ours --share 50%             ours: lines and pages lend each other their shares
+  hinterland-model daemon pr --scheme remote,daemon --components 4 --placement random
+  hinterland-model daemon pr --scheme remote,daemon --links 1/4:100ns,1/8:400ns   a memory component on each link
+  hinterland-model daemon pr --scheme remote,daemon --threads 8           on eight cores
+  hinterland-model daemon pr nw --together --local 15%                    both at once, each on a core of its own
+  hinterland-model daemon nw --scheme remote,lc,pq,daemon --disturbance 50%       others take half of the network, now and then
+  hinterland-model daemon hp --scheme remote,lc,daemon --compressor fpc-bdi
   hinterland-model daemon nw --size 1024 --references 2000000 --warm-up 0
+  valgrind --tool=lackey --trace-mem=yes --log-file=app.lines ./app
+  hinterland-model daemon --lines app.lines
 
 Workloads: kc tr pr nw bf bc ts sp sl hp pf dr rs, or all.")]
 struct DaemonArgs {
     /// Workloads, or 'all'
-    #[arg(required = true, value_name = "WORKLOAD")]
+    #[arg(required_unless_present = "lines", value_name = "WORKLOAD")]
     workloads: Vec<String>,
-    /// Schemes, separated by commas, or 'all': local, cache-line, remote, page-free, cache-line-page, lc, bp, pq, daemon
+    /// Loads and stores of any program, as valgrind's lackey writes them; '-': standard input
+    #[arg(long, value_name = "FILE")]
+    lines: Option<PathBuf>,
+    /// Schemes, separated by commas, or 'all': local, cache-line, remote, page-free, cache-line-page, lc, bp, pq, daemon, ours
     #[arg(long, value_name = "SCHEMES", default_value = "all", value_parser = schemes)]
     scheme: Schemes,
     /// Bandwidth of each direction of the network as a part of a memory bus (17 GB/s), several separated by commas
@@ -52,7 +69,10 @@ struct DaemonArgs {
     /// Propagation and switching of a remote access, several separated by commas
     #[arg(long, value_name = "TIME", default_value = "100ns", value_delimiter = ',', value_parser = time)]
     switch: Vec<u64>,
-    /// How pages compress: as the workload's own data do, or by the paper's ratios
+    /// What compresses pages on the network: LZ (64 cycles a KiB), FPC and BDI (4 cycles a line), or FVE (6 cycles a line)
+    #[arg(long, value_enum, default_value = "lz")]
+    compressor: Compressor,
+    /// How well pages compress: as the workload's own data do, or by the paper's ratios
     #[arg(long, value_enum, default_value = "measured")]
     ratio: Ratio,
     /// Local memory as a part of the pages that the workload touches
@@ -61,7 +81,28 @@ struct DaemonArgs {
     /// What local memory evicts
     #[arg(long, value_enum, default_value = "lru")]
     replacement: Replacement,
-    /// Share of network and memory bus that is kept for lines
+    /// Memory components, each with a link and a memory bus of its own: 1 to 4
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4))]
+    components: u32,
+    /// On which memory component a page is: in turns, or at random (as --seed says)
+    #[arg(long, value_enum, default_value = "round-robin")]
+    placement: Placement,
+    /// Link of each memory component, instead of --bandwidth, --switch and --components; the mean of the times is shown
+    #[arg(long, value_name = "1/N:TIME", value_delimiter = ',', value_parser = link, conflicts_with_all = ["bandwidth", "switch", "components"])]
+    links: Vec<(u64, u64)>,
+    /// Cores on which a program runs: its references are dealt to them 1024 at a time; they share the LLC and all behind it
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=16))]
+    threads: u8,
+    /// Run all programs at once, up to 4, each on cores of its own; accesses, hits and what moves are those of all
+    #[arg(long)]
+    together: bool,
+    /// What packets of others take of each direction of the network, in every other interval: 1% to 90%
+    #[arg(long, value_name = "PERCENT", value_parser = disturbance)]
+    disturbance: Option<u64>,
+    /// The interval of --disturbance
+    #[arg(long, value_name = "TIME", default_value = "500us", value_parser = time, requires = "disturbance")]
+    disturbance_interval: u64,
+    /// Share of network and memory bus that is kept for lines; 'ours' keeps none
     #[arg(long, value_name = "PERCENT", default_value = "25%", value_parser = percent)]
     share: u64,
     /// Size of the data in the workload's own unit (vertices, base pairs, rows, …) [default: the paper's]
@@ -73,7 +114,7 @@ struct DaemonArgs {
     /// Loads and stores before, which fill caches and local memory
     #[arg(long, value_name = "N", default_value_t = 20_000_000, value_parser = clap::value_parser!(u64).range(0..=4_000_000_000))]
     warm_up: u64,
-    /// Seed of the workloads' data
+    /// Seed of the workloads' data, of a random placement and of a disturbance
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Write JSON instead of tables
@@ -111,6 +152,19 @@ fn time(written: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("'{written}' is no time; write 0ns to 1000us, for example 100ns"))
 }
 
+fn link(written: &str) -> Result<(u64, u64), String> {
+    let parts =
+        written.split_once(':').ok_or_else(|| format!("'{written}' is no link; write, for example, 1/4:100ns"))?;
+    Ok((bandwidth(parts.0)?, time(parts.1)?))
+}
+
+fn disturbance(written: &str) -> Result<u64, String> {
+    percent(written)
+        .ok()
+        .filter(|percent| *percent <= 90)
+        .ok_or_else(|| format!("'{written}' leaves too little or is no share; write 1% to 90%"))
+}
+
 fn percent(written: &str) -> Result<u64, String> {
     let number = written.strip_suffix('%').and_then(|number| number.parse().ok());
     let number = number.filter(|percent| (1..=99).contains(percent));
@@ -125,6 +179,16 @@ fn unknown(name: &str) -> String {
 }
 
 impl DaemonArgs {
+    fn sources(&self) -> Result<Vec<Source>, String> {
+        let of_workload = |workload: &'static Workload| {
+            let size = self.size.unwrap_or(workload.size);
+            Source::Workload { workload, size }
+        };
+        let mut sources: Vec<Source> = self.workloads()?.into_iter().map(of_workload).collect();
+        sources.extend(self.lines.clone().map(Source::Lines));
+        Ok(sources)
+    }
+
     fn workloads(&self) -> Result<Vec<&'static Workload>, String> {
         let mut chosen: Vec<&Workload> = Vec::new();
         for name in &self.workloads {
@@ -141,36 +205,82 @@ impl DaemonArgs {
         Ok(chosen)
     }
 
+    /// The machine on a link.
+    fn parameters(&self, link: Link) -> Parameters {
+        let (compression_block_bytes, compression_block_ticks) = self.compressor.block();
+        let disturbance = self.disturbance.map(|percent| Disturbance {
+            percent,
+            interval_ticks: ns(self.disturbance_interval.max(1)),
+            seed: self.seed,
+        });
+        Parameters {
+            network_rate: link.rate,
+            switch_ticks: link.switch_ticks,
+            disturbance,
+            local_percent: self.local,
+            replacement: self.replacement,
+            components: self.components,
+            placement: self.placement,
+            placement_seed: self.seed,
+            line_share_percent: self.share,
+            compression_block_bytes,
+            compression_block_ticks,
+            ..Parameters::paper()
+        }
+    }
+
+    /// One machine with all links of `--links`, or one for each of `--bandwidth` and `--switch`.
+    fn points(&self) -> Vec<Point> {
+        let link = |part: u64, switch_ns: u64| {
+            let rate = Rate(Parameters::paper().dram_rate.0 / part);
+            Link { rate, switch_ticks: ns(switch_ns) }
+        };
+        if self.links.is_empty() {
+            let both = |part: u64| self.switch.iter().map(move |switch_ns| (part, *switch_ns));
+            let pairs = self.bandwidth.iter().flat_map(|part| both(*part));
+            return pairs
+                .map(|(part, switch_ns)| Point {
+                    bandwidth: format!("1/{part}"),
+                    switch_ns,
+                    parameters: self.parameters(link(part, switch_ns)),
+                })
+                .collect();
+        }
+        let links: Vec<Link> = self.links.iter().map(|(part, switch_ns)| link(*part, *switch_ns)).collect();
+        let components = u32::try_from(links.len()).expect("four links at most");
+        let names: Vec<String> = self.links.iter().map(|(part, switch_ns)| format!("1/{part}:{switch_ns}ns")).collect();
+        let switch_ns = self.links.iter().map(|(_, switch_ns)| switch_ns).sum::<u64>() / u64::from(components);
+        let parameters = Parameters { components, ..self.parameters(links[0]) };
+        vec![Point { bandwidth: names.join("+"), switch_ns, parameters: Parameters { links, ..parameters } }]
+    }
+
     fn request(&self) -> Result<Request, String> {
-        let mut points = Vec::new();
-        for part in &self.bandwidth {
-            for switch_ns in &self.switch {
-                let paper = Parameters::paper();
-                let parameters = Parameters {
-                    network_rate: Rate(paper.dram_rate.0 / part),
-                    switch_ticks: ns(*switch_ns),
-                    local_percent: self.local,
-                    replacement: self.replacement,
-                    line_share_percent: self.share,
-                    ..paper
-                };
-                points.push(Point { bandwidth: format!("1/{part}"), switch_ns: *switch_ns, parameters });
-            }
+        let sources = self.sources()?;
+        if self.together && !(2..=4).contains(&sources.len()) {
+            return Err(format!("--together runs 2 to 4 programs at once, not {}; name as many", sources.len()));
+        }
+        if self.links.len() > 4 {
+            return Err(format!("--links has {} links; the model has 1 to 4 memory components", self.links.len()));
         }
         Ok(Request {
-            workloads: self.workloads()?,
-            size: self.size,
-            seed: self.seed,
-            warm_up: self.warm_up,
-            references: self.references,
+            together: self.together,
+            extent: Extent {
+                seed: self.seed,
+                warm_up: self.warm_up,
+                references: self.references,
+                compressor: self.compressor,
+                threads: self.threads,
+                programs: if self.together { sources.len() } else { 1 },
+            },
+            sources,
             schemes: self.scheme.0.clone(),
-            points,
+            points: self.points(),
             ratio: self.ratio,
         })
     }
 
     fn report(&self) -> Result<String, String> {
-        let report = report::make(&self.request()?, |progress| eprintln!("hinterland-model: {progress}"));
+        let report = report::make(&self.request()?, |progress| eprintln!("hinterland-model: {progress}"))?;
         Ok(if self.json { report.json() } else { report.table() })
     }
 }
@@ -223,7 +333,10 @@ mod tests {
         let args =
             parse("pr all --scheme remote,daemon --bandwidth 1/2,1/8 --switch 100ns,1us --share 50%").expect("good");
         let request = args.request().expect("known workloads");
-        assert_eq!((request.workloads.len(), request.workloads[0].name), (13, "pr"));
+        assert_eq!((request.sources.len(), request.sources[0].name().as_str()), (13, "pr"));
+        let with_lines = parse("pr --lines app.lines").and_then(|args| args.request()).expect("good");
+        let names: Vec<String> = with_lines.sources.iter().map(Source::name).collect();
+        assert_eq!(names, ["pr", "app.lines"]);
         assert_eq!(request.schemes, [Scheme::Remote, Scheme::DaeMon]);
         let last = request.points.last().expect("four points");
         assert_eq!((last.bandwidth.as_str(), last.switch_ns, request.points.len()), ("1/8", 1000, 4));
@@ -249,7 +362,23 @@ mod tests {
             ("pr --local 100%", "write 1% to 99%"),
             ("pr --scheme leap", "'leap' is no scheme; take all, or some of local"),
             ("pr --size 0", "1..="),
+            ("pr --compressor zip", "lz, fpc-bdi, fve"),
+            ("pr --components 0", "1..=4"),
+            ("pr --components 5", "1..=4"),
+            ("pr --placement nearest", "round-robin, random"),
             ("pr --references 0", "1..="),
+            ("pr --threads 0", "1..=16"),
+            ("pr --threads 17", "1..=16"),
+            ("pr --together", "2 to 4 programs at once, not 1"),
+            ("all --together", "2 to 4 programs at once, not 13"),
+            ("pr --disturbance 100%", "write 1% to 90%"),
+            ("pr --disturbance 95%", "write 1% to 90%"),
+            ("pr --disturbance-interval 1us", "--disturbance"),
+            ("pr --links 1/4", "'1/4' is no link; write, for example, 1/4:100ns"),
+            ("pr --links 1/0:100ns", "write 1/1 to 1/1024"),
+            ("pr --links 1/4:1ms", "write 0ns to 1000us"),
+            ("pr --links 1/4:100ns --components 2", "cannot be used with"),
+            ("pr --links 1/4:1ns,1/4:1ns,1/4:1ns,1/4:1ns,1/4:1ns", "1 to 4 memory components"),
             ("zz", "'zz' is no workload; take all, or some of kc (k-core decomposition)"),
         ] {
             let refused = parse(line).and_then(|args| args.request().map(drop)).expect_err(line);

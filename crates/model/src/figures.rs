@@ -1,5 +1,6 @@
 //! What a replay counts.
 
+use crate::parameters::Parameters;
 use crate::time::{TICKS_PER_CYCLE, TICKS_PER_NS};
 
 /// Counters of one replay, since its start.
@@ -116,6 +117,13 @@ impl Figures {
     /// Accesses that local memory served, but for those that first asked for the page: the hit ratio of §6.3.
     pub fn hit_ratio(&self) -> f64 {
         ratio(self.counts.local + self.counts.awaited, self.counts.accesses)
+    }
+
+    /// What came over the network, of what its links carry from remote memory in this time, in percent (§A.1).
+    pub fn utilisation_percent(&self, parameters: &Parameters) -> f64 {
+        let rates = (0..parameters.components as usize).map(|component| parameters.link(component).rate.0);
+        let bytes_per_tick = ratio(rates.sum(), TICKS_PER_NS * 1_000_000_000);
+        100.0 * ratio(self.counts.down_bytes, self.ticks) / bytes_per_tick
     }
 
     /// How many times faster than `other` the same instructions ran.

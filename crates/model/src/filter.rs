@@ -5,11 +5,12 @@
 //! ```
 //!
 //! The caches hold the same lines in every scheme, because each scheme fills each missed line: they are walked once. The LLC includes the
-//! others. A miss has what the core model needs: the instructions before it, the miss whose data its address depends on, and the dirty line
+//! others. Of several cores each has an L1 and an L2; a program's references are dealt to them in chunks, in turns, as iterations of a parallel loop are.
+//! A miss has what the core model needs: the instructions before it, the miss whose data its address depends on, and the dirty line
 //! that it replaces. Hits cost no time of their own but in a chain of dependent loads, where their latency is added up.
 
 use crate::cache::{Cache, NO_LINE, Way};
-use crate::parameters::{L1, L2, LINE_BYTES, LINES_PER_PAGE, LLC};
+use crate::parameters::{CHUNK_REFERENCES, CacheShape, L1, L2, LINE_BYTES, LINES_PER_PAGE, LLC};
 
 /// When the data of a load are there: `cycles` after those of a miss. Loads and stores whose address is computed from the data come after.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -49,6 +50,8 @@ pub struct Miss {
     pub after_cycles: u16,
     /// Whether the core waits for its data: a store retires without.
     pub is_load: bool,
+    /// Which core.
+    pub core: u8,
 }
 
 impl Miss {
@@ -58,7 +61,7 @@ impl Miss {
     }
 }
 
-/// What the LLC of one core asks memory for, in program order.
+/// What the LLC asks memory for, in program order.
 #[derive(Clone, Debug, Default)]
 pub struct Stream {
     /// The misses.
@@ -73,17 +76,29 @@ pub struct Stream {
     pub references: u64,
     /// Instructions, loads and stores among them.
     pub instructions: u64,
+    /// Cores that the program runs on.
+    pub cores: u32,
+}
+
+/// What a core has of its own.
+#[derive(Debug)]
+struct Private {
+    l1: Cache,
+    l2: Cache,
+    /// Since its last miss.
+    instructions: u64,
 }
 
 /// Takes a program's loads and stores until it has seen enough of them.
 #[derive(Debug)]
 pub struct Filter {
-    l1: Cache,
-    l2: Cache,
+    cores: Vec<Private>,
+    /// The one at work, and its references until the next one is.
+    core: usize,
+    chunk_left: u64,
     llc: Cache,
     touched: Vec<u64>,
     stream: Stream,
-    instructions_since: u64,
     warm_up: u64,
     references_max: u64,
 }
@@ -97,15 +112,38 @@ impl Filter {
         let lines = bytes.div_ceil(LINE_BYTES);
         let pages = u32::try_from(lines).expect("at most 256 GiB of data").div_ceil(LINES_PER_PAGE);
         Filter {
-            l1: Cache::new(L1),
-            l2: Cache::new(L2),
+            cores: vec![Private::new()],
+            core: 0,
+            chunk_left: CHUNK_REFERENCES,
             llc: Cache::new(LLC),
             touched: vec![0; pages.div_ceil(64) as usize],
-            stream: Stream { pages, ..Stream::default() },
-            instructions_since: 0,
+            stream: Stream { pages, cores: 1, ..Stream::default() },
             warm_up,
             references_max: warm_up + measured,
         }
+    }
+
+    /// The program runs on so many cores, and shares the LLC with others in equal parts: `programs` in all.
+    pub fn on(mut self, cores: u8, programs: usize) -> Filter {
+        self.cores = (0..cores).map(|_| Private::new()).collect();
+        self.stream.cores = cores.into();
+        let ways = LLC.ways / programs;
+        self.llc = Cache::new(CacheShape { bytes: LLC.bytes / LLC.ways as u64 * ways as u64, ways, ..LLC });
+        self
+    }
+
+    /// Makes room for one more page behind the others, and returns its number; `Err`: there are so many already that no more are counted.
+    ///
+    /// # Errors
+    /// How many there are.
+    pub fn add_page(&mut self) -> Result<u32, u32> {
+        let page = self.stream.pages;
+        if page == u32::MAX / LINES_PER_PAGE {
+            return Err(page);
+        }
+        self.stream.pages += 1;
+        self.touched.resize(self.stream.pages.div_ceil(64) as usize, 0);
+        Ok(page)
     }
 
     /// Whether enough references were seen; further ones change nothing that is measured.
@@ -117,7 +155,7 @@ impl Filter {
     /// Instructions that touch no memory.
     #[inline]
     pub fn work(&mut self, instructions: u64) {
-        self.instructions_since += instructions;
+        self.cores[self.core].instructions += instructions;
     }
 
     /// A load at `address`, which is known once `after` is.
@@ -135,7 +173,7 @@ impl Filter {
     /// The stream, when the program is through.
     pub fn finish(mut self) -> Stream {
         self.stream.touched_pages = self.touched.iter().map(|word| word.count_ones()).sum();
-        self.stream.instructions += self.instructions_since;
+        self.stream.instructions += self.cores.iter().map(|core| core.instructions).sum::<u64>();
         if self.stream.references <= self.warm_up {
             self.stream.measured_from = 0;
         }
@@ -151,10 +189,16 @@ impl Filter {
             self.stream.measured_from = self.stream.misses.len();
         }
         self.stream.references += 1;
-        self.instructions_since += 1;
+        if self.chunk_left == 0 {
+            self.core = (self.core + 1) % self.cores.len();
+            self.chunk_left = CHUNK_REFERENCES;
+        }
+        self.chunk_left -= 1;
+        let core = &mut self.cores[self.core];
+        core.instructions += 1;
         #[expect(clippy::cast_possible_truncation, reason = "an address is below the 2^32 lines that `new` checks")]
         let line = (address / LINE_BYTES) as u32;
-        if let Some(way) = self.l1.use_line(line) {
+        if let Some(way) = core.l1.use_line(line) {
             way.dirty |= !is_load;
             return later(way.miss, after, L1.latency_cycles);
         }
@@ -162,7 +206,7 @@ impl Filter {
     }
 
     fn access_beyond_l1(&mut self, line: u32, after: Data, is_load: bool) -> Data {
-        let (miss, data) = if let Some(way) = self.l2.use_line(line) {
+        let (miss, data) = if let Some(way) = self.cores[self.core].l2.use_line(line) {
             (way.miss, later(way.miss, after, L1.latency_cycles + L2.latency_cycles))
         } else {
             let (miss, data) = match self.llc.use_line(line) {
@@ -175,16 +219,17 @@ impl Filter {
                     (miss, Data { miss, cycles: 0 })
                 }
             };
-            if let Some(old) = self.l2.fill(Way { line, miss, dirty: false })
+            if let Some(old) = self.cores[self.core].l2.fill(Way { line, miss, dirty: false })
                 && old.dirty
             {
                 self.llc.write(old.line);
             }
             (miss, data)
         };
-        if let Some(old) = self.l1.fill(Way { line, miss, dirty: !is_load })
+        let core = &mut self.cores[self.core];
+        if let Some(old) = core.l1.fill(Way { line, miss, dirty: !is_load })
             && old.dirty
-            && !self.l2.write(old.line)
+            && !core.l2.write(old.line)
         {
             self.llc.write(old.line);
         }
@@ -196,20 +241,31 @@ impl Filter {
         let number = u32::try_from(self.stream.misses.len() + 1).expect("fewer than 2^32 misses");
         let mut dirty_victim = NO_LINE;
         if let Some(old) = self.llc.fill(Way { line, miss: number, dirty: false }) {
-            let (in_l1, in_l2) = (self.l1.invalidate(old.line), self.l2.invalidate(old.line));
-            if old.dirty || in_l1 || in_l2 {
+            let mut is_dirty = old.dirty;
+            for core in &mut self.cores {
+                is_dirty |= core.l1.invalidate(old.line);
+                is_dirty |= core.l2.invalidate(old.line);
+            }
+            if is_dirty {
                 dirty_victim = old.line;
             }
         }
         let page = line / LINES_PER_PAGE;
         assert!(page < self.stream.pages, "line {line} is beyond the data");
         self.touched[(page / 64) as usize] |= 1 << (page % 64);
-        let instructions = u32::try_from(self.instructions_since).unwrap_or(u32::MAX);
-        self.stream.instructions += self.instructions_since;
-        self.instructions_since = 0;
+        let since = std::mem::take(&mut self.cores[self.core].instructions);
+        let instructions = u32::try_from(since).unwrap_or(u32::MAX);
+        self.stream.instructions += since;
         let (after, after_cycles) = (after.miss, after.cycles);
-        self.stream.misses.push(Miss { line, dirty_victim, after, instructions, after_cycles, is_load });
+        let core = u8::try_from(self.core).expect("cores are counted in 8 bits");
+        self.stream.misses.push(Miss { line, dirty_victim, after, instructions, after_cycles, is_load, core });
         number
+    }
+}
+
+impl Private {
+    fn new() -> Private {
+        Private { l1: Cache::new(L1), l2: Cache::new(L2), instructions: 0 }
     }
 }
 
@@ -299,6 +355,70 @@ mod tests {
         assert_eq!(stream.misses.len() as u64, 2 * lines);
         let dirty = stream.misses.iter().filter(|miss| miss.dirty_victim != NO_LINE).count();
         assert_eq!(dirty as u64, 2 * lines - (4 << 20) / 64);
+    }
+
+    #[test]
+    fn pages_that_are_added_are_behind_the_others_up_to_the_last_that_is_counted() {
+        let mut filter = Filter::new(4096, 0, ALL);
+        assert_eq!((filter.add_page(), filter.add_page()), (Ok(1), Ok(2)));
+        filter.load(2 * 4096, Data::READY);
+        filter.stream.pages = u32::MAX / LINES_PER_PAGE;
+        assert_eq!(filter.add_page(), Err(u32::MAX / 64));
+        assert_eq!((filter.stream.misses[0].line, filter.finish().touched_pages), (128, 1));
+    }
+
+    #[test]
+    fn references_are_dealt_to_cores_in_chunks_with_their_instructions() {
+        let mut filter = Filter::new(1 << 20, 0, ALL).on(2, 1);
+        for step in 0..3 * CHUNK_REFERENCES {
+            filter.work(2);
+            filter.load(64 * (step % 16_384), Data::READY);
+        }
+        let stream = filter.finish();
+        let of = |core| stream.misses.iter().filter(move |miss| miss.core == core).map(|miss| miss.line);
+        assert_eq!(of(1).collect::<Vec<_>>(), (1024..2048).collect::<Vec<_>>());
+        assert_eq!(of(0).collect::<Vec<_>>(), (0..1024).chain(2048..3072).collect::<Vec<_>>());
+        // The work before a chunk's first reference counts for the core before: a chunk ends with a reference.
+        assert_eq!((stream.instructions, stream.cores), (9 * CHUNK_REFERENCES, 2));
+        assert!(stream.misses.iter().all(|miss| miss.instructions <= 5), "{:?}", stream.misses[1024]);
+    }
+
+    #[test]
+    fn cores_share_the_last_level_and_have_the_others_for_themselves() {
+        let mut filter = Filter::new(4096, 0, ALL).on(2, 1);
+        (0..CHUNK_REFERENCES).for_each(|_| filter.store(0, Data::READY));
+        // The other core: its first load finds the line in the LLC, its next ones in its own L1.
+        assert_eq!(filter.load(0, Data::READY), Data { miss: 1, cycles: 4 + 8 + 30 });
+        assert_eq!(filter.load(0, Data::READY), Data { miss: 1, cycles: 4 });
+        assert_eq!(filter.finish().misses.len(), 1);
+    }
+
+    #[test]
+    fn a_line_that_any_core_has_written_to_leaves_dirty() {
+        let stride = 4096 * 64;
+        let mut filter = Filter::new(64 * stride, 0, ALL).on(2, 1);
+        filter.store(0, Data::READY);
+        for _ in 1..CHUNK_REFERENCES {
+            filter.load(0, Data::READY);
+        }
+        for step in 1..=16 {
+            filter.load(step * stride, Data::READY);
+        }
+        let misses = filter.finish().misses;
+        assert_eq!((misses[16].dirty_victim, misses[16].core), (0, 1));
+    }
+
+    #[test]
+    fn programs_have_equal_parts_of_the_last_level() {
+        let stride = 4096 * 64;
+        for (programs, ways) in [(1, 16), (2, 8), (3, 5), (4, 4)] {
+            let mut filter = Filter::new(64 * stride, 0, ALL).on(1, programs);
+            (0..=ways).for_each(|step| filter.store(step * stride, Data::READY));
+            let misses = filter.finish().misses;
+            let victims: Vec<u32> =
+                misses.iter().map(|miss| miss.dirty_victim).filter(|line| *line != NO_LINE).collect();
+            assert_eq!(victims, [0], "{programs}");
+        }
     }
 
     #[test]

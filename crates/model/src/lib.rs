@@ -2,7 +2,7 @@
 //! remote memory and a processor as lines of 64 bytes, as pages of 4 KiB, or both.
 //!
 //! ```text
-//!   workload ──loads, stores──► filter: L1, L2, LLC ──► Stream ──► replay(stream, scheme, parameters) ──► Figures
+//!   workload, or lines of text ──loads, stores──► filter: L1, L2, LLC ──► Stream ──► replay(stream, scheme, parameters) ──► Figures
 //!                                                                   │ core: a window of instructions
 //!                                                                   └ machine: local memory, network, remote memory, DaeMon's engines
 //! ```
@@ -16,25 +16,32 @@ mod bus;
 mod cache;
 mod cli;
 pub mod cluster;
+mod compression;
 mod core;
 mod figures;
 mod filter;
 mod inflight;
+mod lines;
 mod local;
-mod lz;
 mod machine;
 pub mod parameters;
+mod placement;
+mod programs;
 mod random;
 mod report;
 mod scheme;
+mod source;
 mod time;
 pub mod workloads;
 
 pub use cli::{Cli, main};
+pub use compression::Compressor;
 pub use figures::{Counts, Figures};
 pub use filter::{Data, Filter, Miss, Stream};
-pub use machine::replay;
-pub use parameters::{Parameters, Replacement};
+pub use machine::{replay, replay_together};
+pub use parameters::{Disturbance, Link, Parameters, Replacement};
+pub use placement::Placement;
+pub use programs::Running;
 pub use random::Random;
 pub use scheme::Scheme;
 pub use time::{Rate, TICKS_PER_CYCLE, TICKS_PER_NS, cycles, ns};

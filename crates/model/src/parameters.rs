@@ -1,6 +1,7 @@
 //! Every parameter of the model, with its place in the paper ("DaeMon: Architectural Support for Efficient Data Movement in Disaggregated
 //! Systems", SIGMETRICS 2023). What the paper does not say is marked *ours*. They are chosen before results are looked at.
 
+use crate::placement::Placement;
 use crate::time::{Rate, cycles, ns};
 
 /// Bytes of a cache line (§4.1).
@@ -28,6 +29,16 @@ pub const L2: CacheShape = CacheShape { bytes: 256 << 10, ways: 8, latency_cycle
 /// The last level (Table 2).
 pub const LLC: CacheShape = CacheShape { bytes: 4 << 20, ways: 16, latency_cycles: 30 };
 
+/// A program's references are dealt to its cores in chunks of so many, in turns. *Ours*.
+pub const CHUNK_REFERENCES: u64 = 1024;
+/// Packets of others have so many bytes. *Ours*.
+pub const DISTURBANCE_BYTES: u64 = PAGE_BYTES;
+
+/// Where shares are lent, lines have so much of the network while pages wait, so that these are not stopped. *Ours*.
+pub const LENT_TO_LINES_PERCENT: u64 = 90;
+/// And pages fill it up to so much, lines included: waiting inside of the switch, which lines do too, grows without bound beyond. *Ours*.
+pub const LENT_LOAD_PERCENT: u64 = 92;
+
 /// What local memory evicts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
@@ -36,6 +47,26 @@ pub enum Replacement {
     Lru,
     /// The page that came first (§6.8).
     Fifo,
+}
+
+/// The network between the compute component and a memory component.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Link {
+    /// Bandwidth of each direction.
+    pub rate: Rate,
+    /// Propagation and switching of one remote access.
+    pub switch_ticks: u64,
+}
+
+/// Packets of other compute components on each direction of the network (§6.6). Every other interval is without, the first one too.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Disturbance {
+    /// What they take of the bandwidth, in the intervals that have some.
+    pub percent: u64,
+    /// An interval.
+    pub interval_ticks: u64,
+    /// Of the gaps between packets, which are uniform up to twice their mean.
+    pub seed: u64,
 }
 
 /// What a machine of the model is made of. [`Parameters::paper`] is the paper's; tests take tiny limits.
@@ -72,6 +103,17 @@ pub struct Parameters {
     pub utilisation_percent_max: u64,
     /// Bytes of a request on the network: an address and what is wanted. *Ours*.
     pub request_bytes: u64,
+
+    /// Of memory components whose link is another one than these say: the first ones (§6.9).
+    pub links: Vec<Link>,
+    /// Traffic of others (§6.6).
+    pub disturbance: Option<Disturbance>,
+    /// Memory components, each with a link and a memory bus of its own (§6.9).
+    pub components: u32,
+    /// On which of them a page is (§6.9).
+    pub placement: Placement,
+    /// Seed of a random placement. *Ours*.
+    pub placement_seed: u64,
 
     /// Share of network and memory bus that is kept for lines (§4.1: 25 % ≈ 21 lines a page).
     pub line_share_percent: u64,
@@ -114,6 +156,11 @@ impl Parameters {
             utilisation_interval_ticks: ns(100_000),
             utilisation_percent_max: 95,
             request_bytes: 16,
+            links: Vec::new(),
+            disturbance: None,
+            components: 1,
+            placement: Placement::RoundRobin,
+            placement_seed: 1,
             line_share_percent: 25,
             inflight_sub_blocks: 128,
             inflight_pages: 256,
@@ -125,6 +172,12 @@ impl Parameters {
             compression_block_bytes: 1024,
             compression_block_ticks: cycles(64),
         }
+    }
+
+    /// The link of a memory component.
+    pub fn link(&self, component: usize) -> Link {
+        let like_all = Link { rate: self.network_rate, switch_ticks: self.switch_ticks };
+        self.links.get(component).copied().unwrap_or(like_all)
     }
 
     /// Ticks in which the engine compresses, or decompresses, a page: its blocks one after the other.

@@ -1,10 +1,14 @@
 //! What was asked for, replayed and written down: a row for each workload, link and scheme, and geometric means over workloads.
 
+use crate::compression::Compressor;
 use crate::figures::Figures;
-use crate::machine::replay;
+use crate::machine::replay_together;
 use crate::parameters::{Parameters, Replacement};
+use crate::placement::Placement;
+use crate::programs::{self, Running};
 use crate::scheme::Scheme;
-use crate::workloads::{Trace, Workload};
+use crate::source::{Extent, Source};
+use crate::workloads::Trace;
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
@@ -24,7 +28,7 @@ pub enum Ratio {
 pub struct Point {
     /// Its bandwidth as it was written.
     pub bandwidth: String,
-    /// Its switch latency.
+    /// Its switch latency; the mean, if memory components have several.
     pub switch_ns: u64,
     /// The whole machine.
     pub parameters: Parameters,
@@ -34,27 +38,23 @@ pub struct Point {
 #[derive(Clone, Debug)]
 pub struct Request {
     /// Which programs.
-    pub workloads: Vec<&'static Workload>,
-    /// Their size; `None`: each has the paper's.
-    pub size: Option<u64>,
-    /// Of their data.
-    pub seed: u64,
-    /// References before those that are measured.
-    pub warm_up: u64,
-    /// References that are measured.
-    pub references: u64,
+    pub sources: Vec<Source>,
+    /// How much of each.
+    pub extent: Extent,
+    /// Whether they run at once, each on cores of its own.
+    pub together: bool,
     /// On which schemes; Remote is replayed too, as all are compared with it.
     pub schemes: Vec<Scheme>,
     /// On which links.
     pub points: Vec<Point>,
-    /// How pages compress.
+    /// How well pages compress.
     pub ratio: Ratio,
 }
 
-/// One replay.
+/// One program of a replay. Of programs that run at once all but its speed is the machine's.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    workload: &'static str,
+    workload: String,
     bandwidth: String,
     switch_ns: u64,
     scheme: Scheme,
@@ -65,6 +65,8 @@ pub struct Row {
     /// Remote's access time by this one's.
     access_gain: f64,
     hit_ratio: f64,
+    /// What is carried from remote memory, of what the network could carry, in percent. Of programs that run at once none is said.
+    utilisation: Option<f64>,
     pages_moved: u64,
     lines_moved: u64,
     down_bytes: u64,
@@ -87,7 +89,7 @@ pub struct Mean {
 
 #[derive(Clone, Debug, Serialize)]
 struct Program {
-    name: &'static str,
+    name: String,
     what: &'static str,
     size: u64,
     unit: &'static str,
@@ -95,7 +97,8 @@ struct Program {
     instructions: u64,
     llc_misses: u64,
     touched_pages: u32,
-    measured_ratio: f64,
+    /// None where the data are not known.
+    measured_ratio: Option<f64>,
 }
 
 /// All of it.
@@ -106,67 +109,111 @@ pub struct Report {
     warm_up: u64,
     references: u64,
     seed: u64,
+    compressor: Compressor,
     ratio: Ratio,
     local_percent: u64,
     replacement: Replacement,
     line_share_percent: u64,
+    components: u32,
+    placement: Placement,
+    threads: u8,
+    together: bool,
+    disturbance_percent: u64,
     programs: Vec<Program>,
     rows: Vec<Row>,
     means: Vec<Mean>,
 }
 
 /// Replays what was asked for; `progress` hears of each workload.
-pub fn make(request: &Request, progress: impl Fn(&str)) -> Report {
+///
+/// # Errors
+/// Why a file of loads and stores is of no use.
+pub fn make(request: &Request, progress: impl Fn(&str)) -> Result<Report, String> {
     let (mut programs, mut rows) = (Vec::new(), Vec::new());
-    for workload in &request.workloads {
-        progress(&format!("{}: {}", workload.name, workload.what));
-        let size = request.size.unwrap_or(workload.size);
-        let trace = workload.trace(size, request.seed, request.warm_up, request.references);
-        for point in &request.points {
-            rows.extend(rows_of(workload, &trace, point, request));
+    let extent = request.extent;
+    // What runs at once is replayed at once; else one program is in memory at a time.
+    let at_once = if request.together { request.sources.len() } else { 1 };
+    for sources in request.sources.chunks(at_once.max(1)) {
+        let mut traces = Vec::new();
+        for source in sources {
+            progress(&format!("{}: {}", source.name(), source.what()));
+            traces.push((source, source.trace(extent)?));
         }
-        programs.push(Program {
-            name: workload.name,
-            what: workload.what,
-            size,
-            unit: workload.unit,
-            references: trace.stream.references,
-            instructions: trace.stream.instructions,
-            llc_misses: trace.stream.misses.len() as u64,
-            touched_pages: trace.stream.touched_pages,
-            measured_ratio: trace.measured_ratio(),
-        });
+        if !programs::fit(traces.iter().map(|(_, trace)| &trace.stream)) {
+            return Err(
+                "programs that run at once have more than 256 GiB of data; take smaller ones (--size)".to_owned()
+            );
+        }
+        for point in &request.points {
+            rows.extend(rows_of(&traces, point, request));
+        }
+        programs.extend(traces.iter().map(|(source, trace)| program(source, trace)));
     }
     let parameters = &request.points[0].parameters;
-    Report {
+    Ok(Report {
         model: "daemon",
         version: env!("CARGO_PKG_VERSION"),
-        warm_up: request.warm_up,
-        references: request.references,
-        seed: request.seed,
+        warm_up: extent.warm_up,
+        references: extent.references,
+        seed: extent.seed,
+        compressor: extent.compressor,
         ratio: request.ratio,
         local_percent: parameters.local_percent,
         replacement: parameters.replacement,
         line_share_percent: parameters.line_share_percent,
+        components: parameters.components,
+        placement: parameters.placement,
+        threads: extent.threads,
+        together: request.together,
+        disturbance_percent: parameters.disturbance.map_or(0, |disturbance| disturbance.percent),
         programs,
         means: means(request, &rows),
         rows,
+    })
+}
+
+fn program(source: &Source, trace: &Trace) -> Program {
+    let (size, unit) = source.size(trace);
+    Program {
+        name: source.name(),
+        what: source.what(),
+        size,
+        unit,
+        references: trace.stream.references,
+        instructions: trace.stream.instructions,
+        llc_misses: trace.stream.misses.len() as u64,
+        touched_pages: trace.stream.touched_pages,
+        measured_ratio: source.has_data().then(|| trace.measured_ratio()),
     }
 }
-
-fn rows_of(workload: &Workload, trace: &Trace, point: &Point, request: &Request) -> Vec<Row> {
-    let paper = vec![workload.paper_bytes(); trace.stream.pages as usize];
-    let compressed = if request.ratio == Ratio::Paper { &paper } else { &trace.measured_bytes };
-    let run = |scheme| replay(&trace.stream, compressed, scheme, &point.parameters);
-    let remote = run(Scheme::Remote);
-    let row = |scheme: &Scheme| {
-        let figures = if *scheme == Scheme::Remote { remote } else { run(*scheme) };
-        row(workload.name, point, *scheme, &figures, &remote)
+fn rows_of(traces: &[(&Source, Trace)], point: &Point, request: &Request) -> Vec<Row> {
+    let of_paper = |(source, trace): &(&Source, Trace)| {
+        vec![source.paper_bytes(request.extent.compressor); trace.stream.pages as usize]
     };
-    request.schemes.iter().map(row).collect()
+    let paper: Vec<Vec<u16>> = traces.iter().map(of_paper).collect();
+    let is_paper = request.ratio == Ratio::Paper;
+    let running: Vec<Running> = traces
+        .iter()
+        .zip(&paper)
+        .map(|((_, trace), paper)| Running {
+            stream: &trace.stream,
+            compressed_bytes: if is_paper { paper } else { &trace.measured_bytes },
+        })
+        .collect();
+    let run = |scheme| replay_together(&running, scheme, &point.parameters);
+    let remote = run(Scheme::Remote);
+    let mut rows = Vec::new();
+    for scheme in &request.schemes {
+        let figures = if *scheme == Scheme::Remote { remote.clone() } else { run(*scheme) };
+        let programs = traces.iter().zip(figures.iter().zip(&remote));
+        rows.extend(programs.map(|((source, _), (figures, remote))| {
+            row(source.name(), point, *scheme, [figures, remote], traces.len() == 1)
+        }));
+    }
+    rows
 }
 
-fn row(workload: &'static str, point: &Point, scheme: Scheme, figures: &Figures, remote: &Figures) -> Row {
+fn row(workload: String, point: &Point, scheme: Scheme, [figures, remote]: [&Figures; 2], is_alone: bool) -> Row {
     let counts = figures.counts;
     Row {
         workload,
@@ -178,6 +225,7 @@ fn row(workload: &'static str, point: &Point, scheme: Scheme, figures: &Figures,
         access_ns: figures.access_ns(),
         access_gain: remote.access_ns() / figures.access_ns(),
         hit_ratio: figures.hit_ratio(),
+        utilisation: is_alone.then(|| figures.utilisation_percent(&point.parameters)),
         pages_moved: counts.pages_arrived,
         lines_moved: counts.by_line,
         down_bytes: counts.down_bytes,
@@ -230,7 +278,7 @@ impl Report {
         let mut table = empty(&names, 4);
         for row in &self.rows {
             table.add_row([
-                row.workload.to_owned(),
+                row.workload.clone(),
                 row.bandwidth.clone(),
                 format!("{} ns", row.switch_ns),
                 row.scheme.name().to_owned(),

@@ -1,5 +1,7 @@
 //! The data movement schemes that are compared (§2.2, §6), as the parts that they are made of.
 
+use crate::bus::Sharing;
+
 /// How data move between remote memory and the processor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
@@ -24,6 +26,8 @@ pub enum Scheme {
     #[value(name = "daemon")]
     #[serde(rename = "daemon")]
     DaeMon,
+    /// DaeMon whose lines and pages lend each other their shares, and that asks for a line if it comes before its page. Not in the paper.
+    Ours,
 }
 
 /// When a line is asked for by itself.
@@ -49,8 +53,8 @@ pub enum Pages {
 }
 
 impl Scheme {
-    /// All of them, in the paper's order.
-    pub const ALL: [Scheme; 9] = [
+    /// All of them: the paper's in its order, then ours.
+    pub const ALL: [Scheme; 10] = [
         Scheme::Local,
         Scheme::CacheLine,
         Scheme::Remote,
@@ -60,6 +64,7 @@ impl Scheme {
         Scheme::Bp,
         Scheme::Pq,
         Scheme::DaeMon,
+        Scheme::Ours,
     ];
 
     /// When it asks for lines.
@@ -67,7 +72,7 @@ impl Scheme {
         match self {
             Scheme::Local | Scheme::Remote | Scheme::Lc => Lines::Never,
             Scheme::CacheLine | Scheme::PageFree | Scheme::CacheLinePage | Scheme::Bp => Lines::Always,
-            Scheme::Pq | Scheme::DaeMon => Lines::Selected,
+            Scheme::Pq | Scheme::DaeMon | Scheme::Ours => Lines::Selected,
         }
     }
 
@@ -80,14 +85,23 @@ impl Scheme {
         }
     }
 
-    /// Whether lines and pages have fixed shares of network and memory bus, and engines that hold their queues.
-    pub fn is_partitioned(self) -> bool {
-        matches!(self, Scheme::Bp | Scheme::Pq | Scheme::DaeMon)
+    /// Whether engines hold lines and pages in queues of their own until there is room for them.
+    pub fn has_engines(self) -> bool {
+        matches!(self, Scheme::Bp | Scheme::Pq | Scheme::DaeMon | Scheme::Ours)
+    }
+
+    /// How lines and pages share network and memory bus, if lines have so many percent of a partitioned one.
+    pub fn sharing(self, line_percent: u64) -> Sharing {
+        match self {
+            Scheme::Bp | Scheme::Pq | Scheme::DaeMon => Sharing::Kept { line_percent },
+            Scheme::Ours => Sharing::Lent,
+            _ => Sharing::OneQueue,
+        }
     }
 
     /// Whether pages are compressed on the network.
     pub fn compresses(self) -> bool {
-        matches!(self, Scheme::Lc | Scheme::DaeMon)
+        matches!(self, Scheme::Lc | Scheme::DaeMon | Scheme::Ours)
     }
 
     /// Its name, as it is written on the command line.
@@ -102,6 +116,7 @@ impl Scheme {
             Scheme::Bp => "bp",
             Scheme::Pq => "pq",
             Scheme::DaeMon => "daemon",
+            Scheme::Ours => "ours",
         }
     }
 }

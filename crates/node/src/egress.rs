@@ -117,3 +117,37 @@ impl State {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hinterland_wire::Priority;
+
+    /// No lane is forgotten, whichever leads and leaves.
+    #[test]
+    fn each_lane_gets_all_its_turns() {
+        let egress = Egress::new(50_000_000_000);
+        std::thread::scope(|scope| {
+            for lane in 0..8u64 {
+                let egress = &egress;
+                scope.spawn(move || {
+                    Egress::wake_in_time();
+                    let class = if lane % 2 == 0 { Priority::Demand } else { Priority::Prefetch };
+                    let channel = Channel { tenant: lane / 4, program: lane / 4, class };
+                    for turn in 0..500 {
+                        let mut left = 20_000;
+                        while left > 0 {
+                            let granted = egress.take(channel, left);
+                            assert!((1..=left).contains(&granted));
+                            left -= granted;
+                        }
+                        if turn % 7 == lane {
+                            egress.not_sent(1000);
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(egress.state().turns.any().map(|_| ()), None);
+    }
+}

@@ -35,6 +35,8 @@ pub struct Config {
     pub prefetch_cache_pages: Option<u32>,
     /// Where the figures go.
     pub row: &'static ProcessRow,
+    /// Processors that the pager's own threads may take at once, until the ledger says otherwise; `None`: all.
+    pub cpus: Option<u32>,
     /// Monitor threads: one, or several when a backend waits for a device.
     pub monitors: usize,
     /// Takes stock of the process's whole memory now and then; told the bytes of the pager's tables.

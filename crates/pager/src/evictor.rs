@@ -72,6 +72,12 @@ impl Evictor {
         }
     }
 
+    /// Has prefetching do what was commanded.
+    fn follow_commands(&self) {
+        let _inside = self.pages.gate.enter();
+        self.read_ahead.follow_commands();
+    }
+
     /// It was started: an ask or a command before it first runs waits for it.
     pub(crate) fn begin_answering(&self) {
         self.answers.begin();
@@ -86,7 +92,7 @@ impl Evictor {
 
     /// Keeps local memory within its budget until it should stop: the body of the evictor thread.
     pub(crate) fn run(&'static self, should_stop: impl Fn() -> bool) {
-        let _registered = self.pages.own_threads.register();
+        let registered = self.pages.own_threads.register();
         let mut scratch = Scratch::new();
         let mut tidied = Instant::now();
         let mut demand = DemandSampler::new();
@@ -96,6 +102,8 @@ impl Evictor {
             if should_stop() {
                 return;
             }
+            registered.keep_to_processors();
+            self.follow_commands();
             self.answers.answer(&mut held);
             if self.pages.path == FaultPath::Inline
                 && (self.read_ahead.has_work() || self.local.above_high(&self.pages.gate.enter()))
@@ -141,6 +149,9 @@ impl Evictor {
             self.report.write(&mut scratch.usage);
             let has_made_changes = self.maintenance.has_made_changes();
             if has_made_changes {
+                // What is acknowledged is made: the command's number was read before.
+                registered.keep_to_processors();
+                self.follow_commands();
                 self.local.shared_budget.acknowledge(self.pages.row(), &self.local.account);
             }
             if tidied.elapsed() > TIDY_INTERVAL {

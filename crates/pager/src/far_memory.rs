@@ -5,8 +5,8 @@ use crate::granules::Granules;
 use crate::pages::{ContentHash, Owned, Pages, Released};
 use hinterland_abi::Ledger;
 use hinterland_backend::{
-    Backend, BackendUsage, ForkSide, GRANULES, GranuleSet, LoadError, LoadItem, Location, Patch, Paths, Priority,
-    StoreError,
+    Backend, BackendUsage, DEMAND_LANES, ForkSide, GRANULES, GranuleSet, LoadError, LoadItem, Location, Patch, Paths,
+    Priority, StoreError,
 };
 use hinterland_paging::PATCH_GRANULES_MAX;
 use hinterland_sys::SysError;
@@ -26,7 +26,7 @@ pub(crate) struct FarMemory {
     paths: Option<(Arc<Paths>, &'static Ledger)>,
     /// The version of the changes that were read last.
     seen_changes: AtomicU64,
-    /// Stored copies of resident pages, while they cost RAM.
+    /// Stored copies of resident pages, while some can take room.
     retained_copies: AtomicU64,
 }
 
@@ -91,10 +91,17 @@ impl FarMemory {
         fits.then_some(changed)
     }
 
-    /// A page leaves as its stored copy is.
-    pub(crate) fn leaves_clean(&self, owned: &Owned) {
+    /// Pages leave as their stored copies are.
+    pub(crate) fn leave_clean(&self, leaving: &[(&Owned, &PageBytes)]) {
+        self.forget_copies(leaving.len() as u64);
         if let Some(granules) = &self.granules {
-            granules.forget(owned.page(), self.pages.table.hash(owned.page()));
+            for (owned, _) in leaving {
+                granules.forget(owned.page(), self.pages.table.hash(owned.page()));
+            }
+        }
+        if self.backend.copies_take_room() {
+            let located = leaving.iter().map(|(owned, bytes)| (owned.was().location(), *bytes));
+            self.backend.left_clean(&located.collect::<Vec<_>>());
         }
     }
 
@@ -148,14 +155,15 @@ impl FarMemory {
     }
 
     /// Whether the stored copy of a page that was just fetched is retained, so that the page can be dropped without a write if it
-    /// does not change. Free on an SSD; in RAM only for a small share of the budget, because every copy is RAM too.
-    pub(crate) fn retains_copy(&self, local: PageCount) -> bool {
+    /// does not change. Free on an SSD; where it takes room, only up to a small share of the budget: in RAM every copy is RAM too, and one in a
+    /// tier keeps another page below.
+    pub(crate) fn retains_copy(&self, owned: &Owned, local: PageCount) -> bool {
         const SHARE: u64 = 32;
-        if !self.backend.copies_cost_ram() {
+        if !self.backend.copies_take_room() {
             return true;
         }
         let retained = self.retained_copies.fetch_add(1, Relaxed);
-        if retained < local.0 / SHARE {
+        if retained < local.0 / SHARE || !self.backend.copy_takes_room(owned.was().location()) {
             return true;
         }
         self.retained_copies.fetch_sub(1, Relaxed);
@@ -164,11 +172,21 @@ impl FarMemory {
 
     /// A retained copy is given up, or its page left: it does not count any more.
     pub(crate) fn forget_copies(&self, copies: u64) {
-        if self.backend.copies_cost_ram() {
-            // Copies that were retained while all paths were outside RAM were not counted.
+        if self.backend.copies_take_room() {
+            // Copies that were retained while there was one path outside RAM were not counted.
             let fewer = |retained: u64| Some(retained.saturating_sub(copies));
             let _ = self.retained_copies.fetch_update(Relaxed, Relaxed, fewer);
         }
+    }
+
+    /// Lanes that demands have: see [`Backend::demand_width`]. In RAM as many as a node has by itself.
+    pub(crate) fn demand_lanes(&self) -> u32 {
+        match self.backend.demand_width() {
+            0 => DEMAND_LANES,
+            lanes => lanes,
+        }
+        .try_into()
+        .unwrap_or(u32::MAX)
     }
 
     /// See [`Backend::copies_cost_ram`].
@@ -243,6 +261,8 @@ impl FarMemory {
             to.recompressed_pages.store(backend.recompressed_pages, Relaxed);
             to.recompression_saved_bytes.store(backend.recompression_saved_bytes, Relaxed);
             to.capacity_bytes.store(backend.capacity_bytes, Relaxed);
+            to.promoted_pages.store(backend.promoted_pages, Relaxed);
+            to.demoted_pages.store(backend.demoted_pages, Relaxed);
             to.losses.store(backend.losses, Relaxed);
             to.rebuilt_pages.store(backend.rebuilt_pages, Relaxed);
             to.hedged_loads.store(backend.hedged_loads, Relaxed);
@@ -252,6 +272,7 @@ impl FarMemory {
             to.absent.store(u64::from(backend.absent), Relaxed);
             to.needed.store(u64::from(backend.needed), Relaxed);
             to.encrypted.store(u64::from(backend.encrypted), Relaxed);
+            to.link_processes.store(backend.link_processes, Relaxed);
         }
         // Last: a reader would take a row without its URL for another tier.
         row.backend_count.store(u32::try_from(count).unwrap_or(0), Release);

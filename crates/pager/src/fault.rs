@@ -2,6 +2,7 @@
 
 use crate::account::Arrived;
 use crate::far_memory::FarMemory;
+use crate::fault_path::FaultPath;
 use crate::local_memory::LocalMemory;
 use crate::pages::{Outcome, Owned, Pages, Released, neighbours, run_length};
 use crate::prefetch_cache::PrefetchCache;
@@ -14,6 +15,7 @@ use crate::slot::{ChunkSlot, KeySlot, StagingSlot, SwapCached};
 use crate::staging::Staging;
 use crate::state::{Entry, State};
 use crate::sys::Instant;
+use crate::sys::thread;
 use crate::sys::uffd::Partial;
 use crate::tracer::Tracer;
 use crate::watch::{FaultWatch, Place, Served};
@@ -123,6 +125,7 @@ impl Faults {
             State::Untouched => self.first_touch(page, entry, fault, scratch),
             State::Resident => self.spurious(page, entry, fault),
             State::SwapCached => self.swap_cache_hit(page, entry, fault, scratch),
+            State::Remote if self.is_overwritten(entry, fault) => self.overwrite(page, entry, scratch),
             State::Remote => self.fetch(page, entry, fault, scratch),
             State::Leaving if self.pages.own_threads.contain(fault.thread) => self.dropped_behind_us(page),
             State::Fetching | State::Leaving | State::WritingBack | State::Changing => Outcome::Busy(entry),
@@ -327,9 +330,37 @@ impl Faults {
         }
     }
 
+    /// Whether a fault is a write of the thread that has marked the page to be overwritten. (What is brought for a call of the kernel's has
+    /// no mark any more: `Pinning`.)
+    fn is_overwritten(&self, entry: Entry, fault: Fault) -> bool {
+        let Some(overwriter) = self.pages.overwriters.overwriter(entry).filter(|_| fault.write) else { return false };
+        match (self.pages.path, fault.thread) {
+            (FaultPath::Inline, 0) => thread::id() == overwriter,
+            (_, thread) => thread == overwriter,
+        }
+    }
+
+    /// The page's first byte of all is being written: zeros stand for the others until they are, and the stored copy is given up.
+    fn overwrite(&self, page: PageNo, entry: Entry, scratch: &mut Scratch) -> Outcome {
+        let Some(owned) = self.claim_charged(page, entry, scratch) else { return Outcome::Again };
+        self.pages.at(Point::Overwriting, page);
+        // SAFETY: one page of zeros; the page is missing in the program and ours.
+        let mapped = unsafe { self.pages.kernel.map_copy(self.pages.address(page), ZEROS.0.as_ptr(), 1) };
+        if let Err(partial) = mapped {
+            self.refused(owned, partial);
+            return Outcome::Served;
+        }
+        self.pages.row().hint_overwritten_pages.fetch_add(1, Relaxed);
+        let arrived = self.local.arrive(std::iter::once(page), Arrival::Demand);
+        let released = self.pages.complete_resident_alone(owned, arrived);
+        self.far.free(released);
+        Outcome::Served
+    }
+
     /// The page is in a backend: the program waits for it.
     fn fetch(&self, page: PageNo, entry: Entry, fault: Fault, scratch: &mut Scratch) -> Outcome {
         if self.read_ahead.comes_with_block(page, scratch) {
+            self.pages.row().block_faults.fetch_add(1, Relaxed);
             return Outcome::Again;
         }
         let Some(owned) = self.claim_charged(page, entry, scratch) else { return Outcome::Again };
@@ -362,7 +393,7 @@ impl Faults {
 
     /// Completes a page that was fetched, with its stored copy if that is to be retained.
     fn complete_fetched(&self, owned: Owned, arrived: Arrived) -> Option<Released> {
-        if self.far.retains_copy(self.local.account.budget()) {
+        if self.far.retains_copy(&owned, self.local.account.budget()) {
             self.pages.complete_resident(owned, arrived, false);
             return None;
         }

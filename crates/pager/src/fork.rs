@@ -71,6 +71,7 @@ impl Fork {
     }
 
     fn go_on_freezing(&self, left: &[(PageNo, u32)]) {
+        self.pages.overwriters.forget_all();
         self.local.shared_budget.before_fork(self.pages.row(), &self.local.account);
         self.far.before_fork();
         self.advise_own(libc::MADV_DOFORK);

@@ -1,9 +1,11 @@
-//! Hints: what the program says of the use it will make of its memory (Mira §4.5, §4.6). None waits, faults, or changes what a page holds.
+//! Hints: what the program says of the use it will make of its memory (Mira §4.5, §4.6). None waits, faults, or changes what a page holds; what
+//! `overwrite` promises, the program must keep.
 //!
 //! ```text
 //!   fetch      ──► read-ahead thread: the arbiter lets it through ──► far pages are loaded ahead of the program
 //!   evict      ──► evictor: first victims, now                        evict_soon: first victims, when frames are needed
 //!   keep       ──► no victim, as long as that is a quarter of the budget at most
+//!   overwrite  ──► marks on far pages: the thread's first write to one maps zeros, and loads nothing
 //!   loop_begin ──► how many iterations ahead a loop is to fetch: a round trip at its own pace
 //! ```
 //!
@@ -253,6 +255,48 @@ impl Hints {
             self.local.kept.remove(page);
             self.local.kept.pages() > 0
         });
+    }
+
+    /// The calling thread will write every byte of the pages that lie wholly inside `len` bytes at `address`, before anything reads them:
+    /// what is far of them need not be fetched. [`Hints::thread_leaves`] is called before another thread can have its number.
+    ///
+    /// A mark is used up by the first write of the thread, and taken back by any other touch, by a fork, and where the thread leaves.
+    pub fn overwrite(&self, address: usize, len: usize) {
+        let Some((first, end)) = self.pages_to_mark(address, len) else { return };
+        let mut mark = None;
+        self.pages.table.for_each_open(PageNo(first), end - first, |page| {
+            let entry = self.pages.table.load(page);
+            if entry.state() != State::Remote {
+                return true;
+            }
+            mark = mark.or_else(|| self.pages.overwriters.number_of(thread::id()));
+            let Some(mark) = mark else { return false };
+            // One that changes at this moment is not marked.
+            let _ = self.pages.table.mark(page, entry, mark);
+            true
+        });
+    }
+
+    /// Whether [`Hints::overwrite`] may have an effect: a page is far.
+    pub fn may_overwrite(&self, address: usize, len: usize) -> bool {
+        let Some((first, end)) = self.pages_to_mark(address, len) else { return false };
+        let mut is_far = false;
+        self.pages.table.for_each_open(PageNo(first), end - first, |page| {
+            is_far = self.pages.state(page) == State::Remote;
+            !is_far
+        });
+        is_far
+    }
+
+    fn pages_to_mark(&self, address: usize, len: usize) -> Option<(u32, u32)> {
+        // Traced, a program must touch its pages itself; a process that was copied past the gate has no far memory.
+        let has_effect = !self.driver.is_traced && !self.pages.gate.is_escaped();
+        self.pages_inside(address, len).filter(|_| has_effect)
+    }
+
+    /// The calling thread ends: what it has marked to be overwritten is a page like any other.
+    pub fn thread_leaves(&self) {
+        self.pages.overwriters.forget(thread::id());
     }
 
     /// A phase of the program begins.

@@ -44,6 +44,7 @@ mod monitor;
 mod monitor_affinity;
 #[cfg(all(test, feature = "loom"))]
 mod orders;
+mod own_processors;
 mod own_threads;
 mod page_counts;
 mod pager;

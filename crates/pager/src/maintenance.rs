@@ -92,13 +92,14 @@ impl Maintenance {
     }
 
     fn run(&self) {
-        let _registered = self.pages.own_threads.register();
+        let registered = self.pages.own_threads.register();
         thread::never_preempt();
         loop {
             let seen = self.word.load(SeqCst);
             if self.state.should_stop() {
                 return;
             }
+            registered.keep_to_processors();
             let inside = self.pages.gate.enter();
             let pause = self.far.maintain();
             // Between steps it is not woken: their pauses bound the bandwidth.

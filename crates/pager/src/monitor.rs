@@ -117,7 +117,7 @@ impl Monitors {
 
     /// Serves faults until one of them stops it: the body of a monitor thread.
     fn run(&'static self) {
-        let _registered = self.pages.own_threads.register();
+        let registered = self.pages.own_threads.register();
         let mut scratch = Scratch::new();
         let mut messages = [Message::EMPTY; MESSAGES];
         let mut affinity = MonitorAffinity::default();
@@ -127,10 +127,13 @@ impl Monitors {
                 Err(error) => self.pages.fatal(&format!("faults cannot be read: {error}")),
             };
             let begin = Instant::now();
+            if registered.keep_to_processors() {
+                affinity = MonitorAffinity::default();
+            }
             let mut parts = false;
             let inside = self.pages.gate.enter();
             // Before the faults are served: a program with one thread opens nothing while the look-up opens a file.
-            if self.count == 1 && self.tracer.is_none() {
+            if self.count == 1 && self.tracer.is_none() && !registered.is_bounded() {
                 let faults = messages[..count].iter().filter_map(Message::fault);
                 faults.for_each(|fault| affinity.faulted(fault.thread, self.processor_of));
             }

@@ -1,5 +1,6 @@
 //! The pager's own threads: monitors, evictor, read-ahead, maintenance, and the one that waits for the end of the program's.
 
+use crate::own_processors::{Kept, OwnProcessors};
 use crate::sys::{last_thread, thread};
 use crate::thread_state::ThreadState;
 use hinterland_sys::SysError;
@@ -15,28 +16,49 @@ pub(crate) struct OwnThreads {
     ids: [AtomicU32; OWN_THREADS_MAX],
     /// The thread that ends the process when no thread of the program is left.
     watch: ThreadState,
+    /// How many processors they may take.
+    processors: OwnProcessors,
 }
 
 /// The calling thread is one of the pager's until this is dropped.
-pub(crate) struct Registered<'a>(&'a AtomicU32);
+pub(crate) struct Registered<'a> {
+    id: &'a AtomicU32,
+    processors: &'a OwnProcessors,
+    kept: Kept,
+}
+
+impl Registered<'_> {
+    /// Keeps the thread to the processors that it may take now; true: they are others than before. Called before each piece of work.
+    pub(crate) fn keep_to_processors(&self) -> bool {
+        self.processors.keep(&self.kept)
+    }
+
+    /// Whether it may take a number of processors only.
+    pub(crate) fn is_bounded(&self) -> bool {
+        self.kept.is_bounded()
+    }
+}
 
 impl Drop for Registered<'_> {
     fn drop(&mut self) {
-        self.0.store(0, Relaxed);
+        self.id.store(0, Relaxed);
     }
 }
 
 impl OwnThreads {
     /// None.
-    pub(crate) const fn new() -> OwnThreads {
-        OwnThreads { ids: [const { AtomicU32::new(0) }; OWN_THREADS_MAX], watch: ThreadState::new() }
+    pub(crate) fn new(processors: OwnProcessors) -> OwnThreads {
+        OwnThreads { ids: [const { AtomicU32::new(0) }; OWN_THREADS_MAX], watch: ThreadState::new(), processors }
     }
 
     /// Notes the calling thread as one of them.
     pub(crate) fn register(&self) -> Registered<'_> {
         let id = thread::id();
         let free = self.ids.iter().find(|cell| cell.compare_exchange(0, id, Relaxed, Relaxed).is_ok());
-        Registered(free.unwrap_or_else(|| panic!("more than {OWN_THREADS_MAX} threads serve one pager")))
+        let id = free.unwrap_or_else(|| panic!("more than {OWN_THREADS_MAX} threads serve one pager"));
+        let registered = Registered { id, processors: &self.processors, kept: Kept::default() };
+        registered.keep_to_processors();
+        registered
     }
 
     /// Forgets all of them, in the child of a fork.

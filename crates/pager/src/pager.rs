@@ -19,6 +19,7 @@ use crate::kernel::Kernel;
 use crate::local_memory::LocalMemory;
 use crate::maintenance::Maintenance;
 use crate::monitor::Monitors;
+use crate::own_processors::OwnProcessors;
 use crate::pages::Pages;
 use crate::pin::{Pin, PinAccess, Pins};
 use crate::pinning::Pinning;
@@ -96,7 +97,8 @@ impl Pager {
         let one_monitor = config.path == FaultPath::Monitor && config.monitors == 1;
         assert!(config.trace.is_none() || one_monitor, "a program is traced by one monitor");
         // Downwards, a room needs only those that are here before it.
-        let pages = room(Pages::new(config.path, config.base, config.pages, kernel, config.row, config.decisions)?);
+        let (range, processors) = ((config.base, config.pages), OwnProcessors::new(config.cpus, config.ledger));
+        let pages = room(Pages::new(config.path, range, kernel, config.row, config.decisions, processors)?);
         let staging = room(Staging::new(config.decisions)?);
         let pins = room(Pins::new()?);
         let wp_ranges = room(WpRanges::default());
@@ -114,7 +116,7 @@ impl Pager {
             config.trace.map(|trace| Tracer::new(trace, pages, local, staging, departures)).transpose()?.map(room);
         let reclaim = room(Reclaim::new(pages, local, far, staging, pins, departures, tracer));
 
-        let driver = room(PrefetchDriver::new(pages, local, config.arbiter, tracer.is_some()));
+        let driver = room(PrefetchDriver::new(pages, local, config.arbiter, tracer.is_some(), config.ledger));
         let cache = room(PrefetchCache::new(pages, local, staging, departures, driver, config.prefetch_cache_pages));
         let read_ahead = room(ReadAhead::new(pages, local, far, reclaim, cache, driver, bell)?);
 
@@ -284,6 +286,11 @@ impl Pager {
     /// far memory, and the locks may belong to threads that are not there.
     pub fn is_escaped(&self) -> bool {
         self.pages.gate.is_escaped()
+    }
+
+    /// Ends a process that [`is_escaped`](Self::is_escaped): called where it would wait for a lock that no thread opens.
+    pub fn refuse_escaped(&self) {
+        self.pages.gate.refuse_escaped();
     }
 
     /// Writes the figures that are not kept current all the time, for a process that is about to end.

@@ -125,6 +125,7 @@ impl Pinning {
 
     /// Makes pinned pages `Resident` as the program does: by touching them. Waits for a thread that is taking one out.
     pub(crate) fn bring_by_touch(&self, first: u32, end: u32) {
+        self.pages.forget_marks((first..end).map(PageNo));
         self.wp_ranges.wait_outside(first, end);
         for page in (first..end).map(PageNo) {
             while !matches!(self.pages.table.load(page).state(), State::Resident | State::Foreign | State::Sectioned)
@@ -145,6 +146,8 @@ impl Pinning {
             match entry.state() {
                 State::Resident | State::Foreign | State::Sectioned => return,
                 _ if !self.pages.table.is_open(page) => return,
+                // The kernel may write less than the whole page.
+                State::Remote if entry.mark() != 0 => self.pages.table.mark(page, entry, 0),
                 _ => self.inline_faults.bring(self.pages.address(page), access == PinAccess::Write),
             };
         }

@@ -15,17 +15,16 @@ use crate::state::State;
 use crate::sys::Instant;
 use crate::sys::sync::{Mutex, MutexGuard};
 use crate::sys::thread;
-use hinterland_abi::{ACTIVITIES_MAX, ActivityRow, Counter, ProcessRow, REGION_PAGES};
-use hinterland_backend::DEMAND_LANES;
+use hinterland_abi::{ACTIVITIES_MAX, ActivityRow, Counter, Ledger, ProcessRow, REGION_PAGES};
 use hinterland_paging::Step;
 use hinterland_policy::tape::{Place, Places, TapeFigures};
 use hinterland_policy::{
-    Arbiter, BlockFigures, Choice, Comes, HintBatch, HintFigures, InFlight, Pattern, Prefetch, PrefetchWindow, Recent,
-    Request, Source, Thread, Wanted,
+    Arbiter, BlockFigures, Blocks, Choice, Comes, Granularity, HintBatch, HintFigures, InFlight, Pattern, Prefetch,
+    PrefetchWindow, Recent, Request, Source, Thread, Wanted,
 };
 use hinterland_sys::Fault;
 use hinterland_units::PageNo;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// A region's row says what was chosen there: both must mean the same regions.
 const _: () = assert!(REGION_PAGES == hinterland_policy::REGION_PAGES);
@@ -42,7 +41,11 @@ pub(crate) struct PrefetchDriver {
     pub(crate) one_ns: AtomicU64,
     pub(crate) page_ns: AtomicU64,
     /// Blocks are asked for around demands.
-    pub(crate) asks_for_blocks: bool,
+    asks_for_blocks: AtomicBool,
+    /// Which of them were at the start.
+    blocks_of_start: Blocks,
+    /// What is commanded since.
+    ledger: Option<&'static Ledger>,
     /// Pages that threads wait for, where blocks are asked for.
     pub(crate) demands: AtomicU32,
     /// Pages of blocks that were asked for and have not come.
@@ -71,8 +74,10 @@ impl PrefetchDriver {
         local: &'static LocalMemory,
         arbiter: Arbiter,
         is_traced: bool,
+        ledger: Option<&'static Ledger>,
     ) -> PrefetchDriver {
-        let (follows_steps, asks_for_blocks) = (arbiter.follows_steps(), arbiter.asks_for_blocks() && !is_traced);
+        let (follows_steps, blocks_of_start) = (arbiter.follows_steps(), arbiter.blocks());
+        let asks_for_blocks = AtomicBool::new(arbiter.asks_for_blocks() && !is_traced);
         let requests = Requests { arbiter, threads: Busiest::default(), regions: Busiest::default() };
         let [one_ns, page_ns] = [const { AtomicU64::new(0) }; 2];
         let [demands, block_pages] = [const { AtomicU32::new(0) }; 2];
@@ -84,6 +89,8 @@ impl PrefetchDriver {
             one_ns,
             page_ns,
             asks_for_blocks,
+            blocks_of_start,
+            ledger,
             demands,
             block_pages,
             requests: Mutex::new(requests),
@@ -115,7 +122,7 @@ impl PrefetchDriver {
             window: wanted.window.map(Into::into),
             block: wanted.block.map(Prefetch::Block),
         });
-        if wanted.block.is_some() {
+        if requests.arbiter.asks_for_blocks() {
             note_blocks(row, &requests.arbiter);
         }
         if let Some(figures) = requests.arbiter.tape_figures() {
@@ -160,10 +167,29 @@ impl PrefetchDriver {
         }
     }
 
+    /// Whether blocks are asked for around demands.
+    pub(crate) fn asks_for_blocks(&self) -> bool {
+        self.asks_for_blocks.load(Relaxed)
+    }
+
+    /// The blocks that are to be asked for, if they are other ones than before: as was commanded. In a traced program there are none.
+    pub(crate) fn other_blocks(&self) -> Option<Blocks> {
+        let commanded = self.ledger.filter(|_| !self.is_traced)?.commands.blocks()?;
+        let granularity = Granularity::named(commanded.0.name()).unwrap_or(self.blocks_of_start.granularity);
+        let blocks = Blocks { granularity, pages: commanded.1 };
+        (self.requests().arbiter.blocks() != blocks).then_some(blocks)
+    }
+
+    /// Asks for these from now on. In a turn.
+    pub(crate) fn set_blocks(&self, blocks: Blocks) {
+        let mut requests = self.requests();
+        requests.arbiter.set_blocks(blocks);
+        self.asks_for_blocks.store(requests.arbiter.asks_for_blocks(), Relaxed);
+    }
+
     /// A thread is about to ask for a page: whether it comes alone, or with a block.
-    pub(crate) fn comes(&self, page: PageNo, is_asked: bool, demands: u32) -> Comes {
-        let (lanes, block_pages) = (u32::try_from(DEMAND_LANES).unwrap_or(u32::MAX), self.block_pages.load(Relaxed));
-        let in_flight = InFlight { demands, lanes, block_pages, is_asked };
+    pub(crate) fn comes(&self, page: PageNo, is_asked: bool, demands: u32, lanes: u32) -> Comes {
+        let in_flight = InFlight { demands, lanes, block_pages: self.block_pages.load(Relaxed), is_asked };
         let mut requests = self.requests();
         let comes = requests.arbiter.comes(page, in_flight, self.local.account.budget().0);
         note_blocks(self.pages.row(), &requests.arbiter);
@@ -178,7 +204,7 @@ impl PrefetchDriver {
                 self.0.fetch_sub(1, Relaxed);
             }
         }
-        self.asks_for_blocks.then(|| {
+        self.asks_for_blocks().then(|| {
             self.demands.fetch_add(1, Relaxed);
             Waits(&self.demands)
         })
@@ -286,19 +312,28 @@ impl Places for PrefetchDriver {
 
 /// Writes what blocks have led to; the caller holds the lock.
 fn note_blocks(row: &ProcessRow, arbiter: &Arbiter) {
-    let BlockFigures { asked, pages, used } = arbiter.block_figures();
+    let BlockFigures { asked, pages, used, page_first, full, unused, size } = arbiter.block_figures();
     row.blocks_asked.store(asked, Relaxed);
     row.block_pages.store(pages, Relaxed);
     row.block_used_pages.store(used, Relaxed);
+    row.block_page_first.store(page_first, Relaxed);
+    row.blocks_refused_full.store(full, Relaxed);
+    row.blocks_refused_unused.store(unused, Relaxed);
+    row.block_size_pages.store(size.into(), Relaxed);
 }
 
 /// Writes what tapes did; the caller holds the lock.
 fn note_tapes(row: &ProcessRow, figures: &TapeFigures) {
-    let TapeFigures { batches, pages, left, left_at, resumed, threads, threads_without } = *figures;
+    let TapeFigures { batches, pages, left, left_at, resumed, beside, early, threads, threads_without, .. } = *figures;
+    row.tape_phases.store(figures.phases, Relaxed);
+    row.tape_phases_begun.store(figures.phases_begun, Relaxed);
+    row.tape_phases_given_up.store(figures.phases_given_up, Relaxed);
     row.tape_batches.store(batches, Relaxed);
     row.tape_pages.store(pages, Relaxed);
     row.tape_left.store(left, Relaxed);
     row.tape_resumed.store(resumed, Relaxed);
+    row.tape_beside_faults.store(beside, Relaxed);
+    row.tape_early_faults.store(early, Relaxed);
     row.tape_threads.store(threads, Relaxed);
     row.tape_threads_without.store(threads_without, Relaxed);
     if let Some((position, page)) = left_at {

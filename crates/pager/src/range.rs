@@ -303,6 +303,8 @@ impl RangeCalls {
         if u64::from(count) > self.local.shared_budget.budget().0 / 2 {
             return Err(io::Error::from_raw_os_error(libc::ENOMEM));
         }
+        // The kernel writes to pages that it locks, for the calling thread.
+        self.pages.forget_marks(range(first, count));
         if on_fault {
             return Ok(mem::lock(self.pages.address(first), bytes(count), on_fault)?);
         }

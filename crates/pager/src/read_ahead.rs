@@ -237,7 +237,7 @@ impl ReadAhead {
     /// Makes a remote page `Fetching`.
     fn claim_remote(&self, page: PageNo) -> Option<Owned> {
         let entry = (page.0 < self.pages.count).then(|| self.pages.table.load(page))?;
-        if entry.state() != State::Remote {
+        if !self.pages.is_to_come(entry) {
             return None;
         }
         self.pages.claim(page, entry, entry.with_state(State::Fetching).with_prefetched(true))
@@ -321,7 +321,7 @@ impl ReadAhead {
             let is_others = *site.get_or_insert(run.tag) != run.tag;
             while !is_others && taken < run.pages && pages.len() < HINT_BATCH_PAGES && looked_at < LOOKED_AT_MAX {
                 let page = PageNo(run.first.0 + taken);
-                if self.pages.state(page) == State::Remote && !pages.contains(&page) {
+                if self.pages.is_to_come(self.pages.table.load(page)) && !pages.contains(&page) {
                     pages.push(page);
                 }
                 taken += 1;
@@ -371,12 +371,13 @@ impl ReadAhead {
 
     /// A thread is about to ask for a page that is far. If it is to come with its block, this thread fetches the block: false if it does not.
     pub(crate) fn comes_with_block(&self, page: PageNo, scratch: &mut Scratch) -> bool {
-        if !self.driver.asks_for_blocks {
+        if !self.driver.asks_for_blocks() {
             return false;
         }
         let (turn, demands) = (self.pages.decisions.turn(), self.driver.demands.load(Relaxed));
+        let lanes = self.far.demand_lanes();
         let asked = self.queue.with(|queue| queue.late_block(page));
-        let (block, number) = match self.driver.comes(page, asked.is_some(), demands) {
+        let (block, number) = match self.driver.comes(page, asked.is_some(), demands, lanes) {
             Comes::Alone => (None, None),
             Comes::WithAsked => (None, asked),
             Comes::With(block) => {
@@ -388,15 +389,30 @@ impl ReadAhead {
             }
         };
         self.count_block_pages();
-        turn.note(|| Step::Comes { page, demands, block, number });
+        turn.note(|| Step::Comes { page, demands, lanes, block, number });
         drop(turn);
-        number.is_some_and(|number| self.fetch_now(number, LANDING_PAGES, scratch))
-            && self.pages.state(page) != State::Remote
+        let Some(number) = number else { return false };
+        let is_fetched = self.fetch_now(number, LANDING_PAGES, scratch);
+        // A large block does not come in one load: the rest is the read-ahead thread's.
+        if self.queue.has_work() {
+            self.queue.nudge();
+        }
+        is_fetched && self.pages.state(page) != State::Remote
+    }
+
+    /// Asks for other blocks, if that was commanded; now and then.
+    pub(crate) fn follow_commands(&self) {
+        if let Some(blocks) = self.driver.other_blocks() {
+            let turn = self.pages.decisions.turn();
+            self.driver.set_blocks(blocks);
+            self.count_block_pages();
+            turn.note(|| Step::Blocks { granularity: blocks.granularity.name().into(), pages: blocks.pages });
+        }
     }
 
     /// The arbiter is to know how much of blocks is on its way. In a turn.
     fn count_block_pages(&self) {
-        if self.driver.asks_for_blocks {
+        if self.driver.asks_for_blocks() {
             self.driver.block_pages.store(self.queue.with(|queue| queue.block_pages()), Relaxed);
         }
     }
@@ -431,7 +447,7 @@ impl ReadAhead {
 
     /// Prefetches windows until it should stop: the body of the read-ahead thread.
     fn run(&self) {
-        let _registered = self.pages.own_threads.register();
+        let registered = self.pages.own_threads.register();
         let mut scratch = Scratch::new();
         let (mut batch, mut next) = (Batch::default(), Batch::default());
         loop {
@@ -445,6 +461,7 @@ impl ReadAhead {
             self.claim_next(None, &mut batch);
             let had_work = batch.of.is_some();
             while let Some(of) = batch.of.take() {
+                registered.keep_to_processors();
                 self.prefetch(&mut batch, &of, &mut next, &mut scratch);
                 if self.local.above_high(&inside) {
                     self.bell.ring();
@@ -596,7 +613,7 @@ impl ReadAhead {
             if index >= there {
                 self.local.account.uncharge(1);
                 self.pages.complete_unchanged(owned);
-            } else if self.far.retains_copy(self.local.account.budget()) {
+            } else if self.far.retains_copy(&owned, self.local.account.budget()) {
                 self.pages.complete_resident(owned, arrived, false);
             } else {
                 freed.extend(self.pages.complete_resident_alone(owned, arrived));

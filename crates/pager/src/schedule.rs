@@ -13,6 +13,8 @@ pub(crate) enum Point {
     Spurious,
     /// A hit in the swap cache owns its page; the slot is about to be copied.
     Hit,
+    /// A write owns its page, which is to be overwritten; nothing is mapped yet.
+    Overwriting,
     /// A demand fetch has loaded its page; it is not mapped yet.
     Loaded,
     /// A victim is `Leaving`; the pins have not been looked at.

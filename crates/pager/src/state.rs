@@ -97,6 +97,12 @@ const OWNER_SHIFT: u32 = 16;
 const OWNER_BITS: u32 = 4;
 const LOCATION_SHIFT: u32 = 64 - Location::BITS;
 const _: () = assert!(OWNER_SHIFT + OWNER_BITS <= LOCATION_SHIFT);
+/// Of a `Remote` page: who will overwrite it, where other states have the arrival and the owner.
+const MARK_SHIFT: u32 = ARRIVED_SHIFT;
+const MARK_MASK: u64 = ((1 << MARK_BITS) - 1) << MARK_SHIFT;
+/// Bits of a mark.
+pub(crate) const MARK_BITS: u32 = 12;
+const _: () = assert!(MARK_SHIFT + MARK_BITS == OWNER_SHIFT + OWNER_BITS);
 
 /// One page-table entry: state, flags and location in one word, so that they change together.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -113,9 +119,28 @@ impl Entry {
         State::from_bits(self.0 & STATE_MASK)
     }
 
-    /// The same entry in another state; a wait that was noted is dropped (the caller has the old entry to look at).
+    /// The same entry in another state; a wait that was noted is dropped, and a mark (the caller has the old entry to look at).
     pub fn with_state(self, state: State) -> Entry {
-        Entry(self.0 & !STATE_MASK & !WAITED | state as u64)
+        Entry(self.without_mark().0 & !STATE_MASK & !WAITED | state as u64)
+    }
+
+    /// Who has marked a `Remote` page to be overwritten; 0: it is not marked.
+    pub fn mark(self) -> u16 {
+        if self.state() != State::Remote {
+            return 0;
+        }
+        u16::try_from((self.0 & MARK_MASK) >> MARK_SHIFT).unwrap_or(0)
+    }
+
+    /// The entry of a `Remote` page with another mark.
+    pub fn with_mark(self, mark: u16) -> Entry {
+        debug_assert!(self.state() == State::Remote && u32::from(mark) >> MARK_BITS == 0);
+        Entry(self.0 & !MARK_MASK | u64::from(mark) << MARK_SHIFT)
+    }
+
+    /// The entry without a mark, if it is one that can have some.
+    pub fn without_mark(self) -> Entry {
+        if self.state() == State::Remote { self.with_mark(0) } else { self }
     }
 
     /// A thread waits for the page to leave its busy state.
@@ -241,5 +266,9 @@ mod tests {
             (owned.owner(), stable.owner(), owned.location(), owned.arrival_epoch()),
             (0xb, 0, stable.location(), 0xa5)
         );
+        let far = Entry::new(State::Remote).with_location(stable.location());
+        let marked = far.with_mark(0xfff);
+        assert_eq!((marked.mark(), marked.location(), marked.without_mark()), (0xfff, far.location(), far));
+        assert_eq!((stable.mark(), marked.with_state(State::Fetching)), (0, far.with_state(State::Fetching)));
     }
 }

@@ -129,6 +129,7 @@ impl WriteBack {
     fn write_back(&self, pages: &mut Vec<Owned>) {
         let row = self.pages.row();
         let mut freed: Vec<Released> = Vec::new();
+        let mut clean: Vec<Owned> = Vec::new();
         let mut dirty: Vec<Dirty> = Vec::with_capacity(pages.len());
         for page in pages.drain(..) {
             let has_copy = page.was().copy_retained();
@@ -144,18 +145,26 @@ impl WriteBack {
             }
             let hash = ContentHash::of(bytes);
             if has_copy && hash == self.pages.table.hash(page.page()) {
-                self.far.forget_copies(1);
-                self.far.leaves_clean(&page);
-                row.evicted_clean_pages.fetch_add(1, Relaxed);
-                self.pages.complete_remote(page);
+                clean.push(page);
             } else {
                 let changed = self.far.changed(&page, bytes);
                 dirty.push(Dirty { page, hash, changed });
             }
         }
+        self.leave_clean(clean);
         let dirty = self.patch(dirty);
         self.store(dirty, &mut freed);
         self.far.free_all(freed);
+    }
+
+    /// Pages leave as their stored copies are.
+    fn leave_clean(&self, clean: Vec<Owned>) {
+        if clean.is_empty() {
+            return;
+        }
+        self.far.leave_clean(&clean.iter().map(|page| (page, self.staged(page))).collect::<Vec<_>>());
+        self.pages.row().evicted_clean_pages.fetch_add(clean.len() as u64, Relaxed);
+        clean.into_iter().for_each(|page| self.pages.complete_remote(page));
     }
 
     /// The content of a victim. It does not change while the page is owned.

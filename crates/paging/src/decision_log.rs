@@ -17,7 +17,7 @@ use hinterland_policy::{Arrival, Prefetch, Request};
 use hinterland_units::PageNo;
 
 /// The first bytes.
-const MAGIC: [u8; 8] = *b"HLdecis2";
+const MAGIC: [u8; 8] = *b"HLdecis4";
 
 /// Bytes before the first entry: the magic, the bytes of the entries, and whether it was full, as u64 (little endian).
 pub const HEAD_BYTES: usize = 24;
@@ -107,6 +107,8 @@ pub struct Begin {
     pub prefetch_cache_pages: Option<u32>,
     /// The name of the granularity of demands.
     pub granularity: String,
+    /// Pages of a block, as set.
+    pub block_pages: Option<u32>,
 }
 
 impl Field for Begin {
@@ -117,6 +119,7 @@ impl Field for Begin {
         self.window_pages_max.put(out);
         self.prefetch_cache_pages.put(out);
         self.granularity.put(out);
+        self.block_pages.put(out);
     }
 
     fn take(from: &mut &[u8]) -> Option<Begin> {
@@ -127,6 +130,7 @@ impl Field for Begin {
             window_pages_max: Field::take(from)?,
             prefetch_cache_pages: Field::take(from)?,
             granularity: Field::take(from)?,
+            block_pages: Field::take(from)?,
         })
     }
 }
@@ -401,10 +405,19 @@ steps! {
         page: PageNo,
         /// Pages that other threads wait for.
         demands: u32,
+        /// Lanes that these have.
+        lanes: u32,
         /// The block, if it is asked for now.
         block: Option<Prefetch>,
         /// Its number, or that of one that was asked for before; none: the page comes alone.
         number: Option<u64>,
+    }
+    /// Other blocks are to be asked for.
+    35 Blocks {
+        /// The name of the granularity.
+        granularity: String,
+        /// Pages of a block, as set.
+        pages: Option<u32>,
     }
     /// A thread waits for a page where hints may have named it. Decided: the batch with which it is to come.
     33 Late {
@@ -506,6 +519,7 @@ mod tests {
             window_pages_max: Some(0),
             prefetch_cache_pages: None,
             granularity: "page".into(),
+            block_pages: Some(512),
         };
         let steps = [
             Step::Begins { with },
@@ -521,6 +535,7 @@ mod tests {
                 slot: Some((3, false)),
                 mapped: 1,
             },
+            Step::Blocks { granularity: "auto".into(), pages: None },
             Step::Mapped { pages: 3, key_is: Place::Resident, report: Some((PageNo(4), 2)) },
         ];
         let entries = steps.into_iter().zip(0..).map(|(step, thread)| Entry { thread: thread * 100, step }).collect();

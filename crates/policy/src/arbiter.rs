@@ -3,6 +3,7 @@
 //! ```text
 //!   request ──► the thread is on its tape: batches of the tape ──┐
 //!           └─► it is not, or has none: the prefetcher's window ─┴─► what is to be fetched
+//!           └─► of an unordered tape: the set of the phase, and the prefetcher's window beside it
 //!                                    neither asks ─► the block around a page that is waited for, where blocks pay (see `blocks`)
 //!                first touches are always the prefetcher's, which maps zeros ahead of them, if another fault will tell where the thread is
 //!
@@ -12,17 +13,17 @@
 //!
 //! What should leave comes from the same tapes, by the eviction policy that [`Arbiter::following`] returns.
 
-use crate::tape::{ByTape, Course, Places, TapeFigures, TapeSource};
+use crate::tape::{ByTape, Course, Places, TapeFigures, Tapes};
 use crate::{
-    Block, BlockFigures, BlockSource, Choice, Comes, EvictionPolicy, Granularity, HintBatch, HintFigures, HintSource,
-    InFlight, Prefetch, PrefetchWindow, Prefetcher, Request, Source, Thread, WindowBound,
+    Block, BlockFigures, BlockSource, Blocks, Choice, Comes, EvictionPolicy, Granularity, HintBatch, HintFigures,
+    HintSource, InFlight, Prefetch, PrefetchWindow, Prefetcher, Request, Source, Thread, WindowBound,
 };
 use hinterland_units::{LinkEstimate, PageNo};
 
 /// See the module.
 pub struct Arbiter {
     prefetcher: Box<dyn Prefetcher>,
-    tapes: Option<TapeSource>,
+    tapes: Option<Tapes>,
     hints: HintSource,
     blocks: BlockSource,
 }
@@ -47,17 +48,28 @@ impl Arbiter {
         Arbiter { prefetcher, tapes: None, hints, blocks }
     }
 
-    /// The same, which asks for blocks around demands as the granularity says.
-    pub fn with_blocks(self, granularity: Granularity) -> Arbiter {
-        Arbiter { blocks: BlockSource::new(granularity), ..self }
+    /// The same, which asks for such blocks around demands.
+    pub fn with_blocks(self, blocks: impl Into<Blocks>) -> Arbiter {
+        Arbiter { blocks: BlockSource::new(blocks), ..self }
+    }
+
+    /// See [`BlockSource::set`].
+    pub fn set_blocks(&mut self, blocks: Blocks) {
+        self.blocks.set(blocks);
+    }
+
+    /// See [`BlockSource::blocks`].
+    pub fn blocks(&self) -> Blocks {
+        self.blocks.blocks()
     }
 
     /// One that follows tapes, and the eviction policy to go with it; where they say nothing, it is as `prefetcher` and `policy` say.
     pub fn following(
         prefetcher: Box<dyn Prefetcher>,
         policy: Box<dyn EvictionPolicy>,
-        tapes: TapeSource,
+        tapes: impl Into<Tapes>,
     ) -> (Arbiter, Box<dyn EvictionPolicy>) {
+        let tapes = tapes.into();
         let policy = ByTape::new(policy, tapes.shared_holds());
         (Arbiter { tapes: Some(tapes), ..Arbiter::new(prefetcher) }, Box::new(policy))
     }
@@ -179,15 +191,15 @@ impl Arbiter {
 
     /// What was done by tapes; `None`: none is followed.
     pub fn tape_figures(&self) -> Option<TapeFigures> {
-        self.tapes.as_ref().map(TapeSource::figures)
+        self.tapes.as_ref().map(Tapes::figures)
     }
 
-    /// See [`TapeSource::begin_interval`]; false: there are no tapes.
+    /// See [`Tapes::begin_interval`]; false: there are no tapes.
     pub fn begin_interval(&mut self, number: u32, follow: bool) -> bool {
         self.tapes.as_mut().is_some_and(|tapes| tapes.begin_interval(number, follow))
     }
 
-    /// See [`TapeSource::end_interval`].
+    /// See [`Tapes::end_interval`].
     pub fn end_interval(&mut self) {
         if let Some(tapes) = &mut self.tapes {
             tapes.end_interval();

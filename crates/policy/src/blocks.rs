@@ -5,7 +5,7 @@
 //!         └──► it is not, and no other source asks for pages ──► the block buffer has room, and blocks pay in the region:
 //!                                                               the page now, its block as bulk behind it; else the page alone
 //! ```
-//! A block is aligned; its size is bandwidth × delay of the link, from 16 KiB to 1 MiB. The *block buffer* has room for twice as much, the
+//! A block is aligned; its size is bandwidth × delay of the link, from 16 KiB to 1 MiB, or as it is set (`--block`), 4 KiB to 2 MiB. The *block buffer* has room for twice as much, the
 //! *page buffer* for as many pages as demands have lanes. Blocks pay where at least a quarter of the pages were used that came with the
 //! last 16 blocks of a region. All of them wait unmapped, so that each use is seen. In a region where they do not pay, one demand in 128
 //! has the smallest block, to find out whether they still do not; so has each of the first few demands.
@@ -15,9 +15,11 @@ use crate::contract::Block;
 use hinterland_units::{LinkEstimate, PageNo};
 use std::collections::VecDeque;
 
-/// Pages of a block: 16 KiB to 1 MiB.
+/// Pages of a block that has the size of bandwidth × delay: 16 KiB to 1 MiB.
 const BLOCK_PAGES_MIN: u32 = 4;
 const BLOCK_PAGES_MAX: u32 = 256;
+/// Pages of a block whose size is set: up to 2 MiB, what a huge page has.
+pub const SET_BLOCK_PAGES_MAX: u32 = 512;
 /// The block buffer has room for so many times bandwidth × delay.
 const DELAYS: u32 = 2;
 /// Blocks of a region whose use counts.
@@ -31,6 +33,10 @@ const USED_BESIDE_PERCENT: u32 = 75;
 const PROBE_EVERY: u32 = 128;
 /// A block takes this part of local memory at most.
 const LOCAL_PART: u64 = 128;
+/// The same of one whose size is set, and the pages that it may have anyway: twice as many may wait unmapped (`paging::waiting_pages_max`), so the
+/// pages of one block do not displace each other.
+const SET_LOCAL_PART: u64 = 64;
+const SET_ANYWAY: u32 = 32;
 /// Regions that are known at once; those that are so many regions apart share a place.
 const REGIONS: usize = 64;
 
@@ -49,6 +55,16 @@ pub enum Granularity {
 }
 
 impl Granularity {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Granularity::Page => "page",
+            Granularity::Block => "block",
+            Granularity::Both => "both",
+            Granularity::Auto => "auto",
+        }
+    }
+
     /// The granularity of that name; `None`: there is none.
     pub fn named(name: &str) -> Option<Granularity> {
         Some(match name {
@@ -58,6 +74,21 @@ impl Granularity {
             "auto" => Granularity::Auto,
             _ => return None,
         })
+    }
+}
+
+/// Which blocks come with pages that are waited for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Blocks {
+    /// How they come.
+    pub granularity: Granularity,
+    /// Pages of a block, a power of two up to [`SET_BLOCK_PAGES_MAX`]; `None`: as many as bandwidth × delay.
+    pub pages: Option<u32>,
+}
+
+impl From<Granularity> for Blocks {
+    fn from(granularity: Granularity) -> Blocks {
+        Blocks { granularity, pages: None }
     }
 }
 
@@ -94,6 +125,14 @@ pub struct BlockFigures {
     pub pages: u64,
     /// Of those, used.
     pub used: u64,
+    /// Pages that were asked for alone although their block was asked for and not sent: the page buffer was emptier.
+    pub page_first: u64,
+    /// Blocks that were not asked for because the block buffer had no room.
+    pub full: u64,
+    /// Demands without a block because too few pages were used of those that came with the region's last ones.
+    pub unused: u64,
+    /// Pages of a block of full size, where one was last thought of; 0: none was.
+    pub size: u32,
 }
 
 /// A block that has come.
@@ -130,7 +169,7 @@ impl Region {
 
 /// See the module.
 pub struct BlockSource {
-    granularity: Granularity,
+    blocks: Blocks,
     /// By region number modulo their number.
     regions: Vec<Region>,
     figures: BlockFigures,
@@ -138,14 +177,36 @@ pub struct BlockSource {
 
 impl BlockSource {
     /// One that selects so.
-    pub fn new(granularity: Granularity) -> BlockSource {
-        let regions = if granularity == Granularity::Page { 0 } else { REGIONS };
-        BlockSource { granularity, regions: vec![Region::new(u32::MAX); regions], figures: BlockFigures::default() }
+    pub fn new(blocks: impl Into<Blocks>) -> BlockSource {
+        let mut source =
+            BlockSource { blocks: Blocks::default(), regions: Vec::new(), figures: BlockFigures::default() };
+        source.set(blocks.into());
+        source
+    }
+
+    /// Selects so from now on. What is known of regions stays: of how many pages of a block were used.
+    pub fn set(&mut self, blocks: Blocks) {
+        self.blocks = blocks;
+        if !self.is_off() {
+            self.regions.resize(REGIONS, Region::new(u32::MAX));
+        }
+    }
+
+    /// How it selects.
+    pub fn blocks(&self) -> Blocks {
+        self.blocks
     }
 
     /// It never asks for a block.
     pub fn is_off(&self) -> bool {
-        self.granularity == Granularity::Page
+        self.blocks.granularity == Granularity::Page
+    }
+
+    /// Pages of a block.
+    fn size(&mut self, link: &LinkEstimate, local_pages: u64) -> u32 {
+        let size = self.blocks.pages.map_or_else(|| size(link, local_pages), |pages| set_size(pages, local_pages));
+        self.figures.size = size;
+        size
     }
 
     /// A thread waits for `page`, which no source has asked for, but perhaps with its block.
@@ -155,13 +216,18 @@ impl BlockSource {
             let block_buffer = room(link).max(1);
             u64::from(demands) * u64::from(block_buffer) < u64::from(block_pages) * u64::from(lanes)
         };
-        match self.granularity {
+        let comes = match self.blocks.granularity {
             Granularity::Page | Granularity::Both => Comes::Alone,
             Granularity::Block if is_asked => Comes::WithAsked,
-            Granularity::Block => Comes::With(self.ask(Block::around(page, size(link, local_pages)))),
+            Granularity::Block => match self.size(link, local_pages) {
+                1 => Comes::Alone,
+                pages => Comes::With(self.ask(Block::around(page, pages))),
+            },
             Granularity::Auto if is_asked && !page_buffer_is_emptier() => Comes::WithAsked,
             Granularity::Auto => Comes::Alone,
-        }
+        };
+        self.figures.page_first += u64::from(is_asked && comes == Comes::Alone);
+        comes
     }
 
     /// A thread waits for `page`, which it has asked for: the block to be asked for. `is_beside`: the prefetcher asks for a window.
@@ -173,25 +239,32 @@ impl BlockSource {
         link: &LinkEstimate,
         local_pages: u64,
     ) -> Option<Block> {
-        let full = size(link, local_pages);
-        let pages = match self.granularity {
+        let full = self.size(link, local_pages);
+        // The page itself.
+        if full == 1 {
+            return None;
+        }
+        let smallest = full.min(BLOCK_PAGES_MIN);
+        let pages = match self.blocks.granularity {
             Granularity::Page | Granularity::Block => return None,
             Granularity::Both => full,
             Granularity::Auto => match self.region(page).pays(is_beside) {
                 Some(true) => full,
-                None => BLOCK_PAGES_MIN,
+                None => smallest,
                 Some(false) => {
                     let region = self.region(page);
                     region.demands += 1;
                     if region.demands < PROBE_EVERY {
+                        self.figures.unused += 1;
                         return None;
                     }
                     region.demands = 0;
-                    BLOCK_PAGES_MIN
+                    smallest
                 }
             },
         };
         let has_room = block_pages == 0 || block_pages + pages <= room(link);
+        self.figures.full += u64::from(!has_room);
         has_room.then(|| self.ask(Block::around(page, pages)))
     }
 
@@ -260,6 +333,12 @@ fn size(link: &LinkEstimate, local_pages: u64) -> u32 {
     let allowed = u32::try_from(local_pages / LOCAL_PART).unwrap_or(u32::MAX).max(BLOCK_PAGES_MIN);
     let largest = 1 << allowed.ilog2();
     in_delay(link).next_power_of_two().clamp(BLOCK_PAGES_MIN, BLOCK_PAGES_MAX).min(largest)
+}
+
+/// Pages of a block whose size is set, whatever it is set to.
+fn set_size(pages: u32, local_pages: u64) -> u32 {
+    let allowed = u32::try_from(local_pages / SET_LOCAL_PART).unwrap_or(u32::MAX).max(SET_ANYWAY);
+    1 << pages.min(allowed).clamp(1, SET_BLOCK_PAGES_MAX).ilog2()
 }
 
 /// Pages for which the block buffer has room: two of the smallest blocks at least.
@@ -339,7 +418,8 @@ mod tests {
         let mut blocks = BlockSource::new(Granularity::Auto);
         learn(&mut blocks, 0, 8, 0, &link);
         assert_eq!(learn(&mut blocks, 8, 1280, 0, &link), 10);
-        assert_eq!(blocks.figures(), BlockFigures { asked: 18, pages: 18 * 3, used: 0 }, "of the smallest ones");
+        let figures = BlockFigures { asked: 18, pages: 18 * 3, unused: 1270, size: 8, ..BlockFigures::default() };
+        assert_eq!(blocks.figures(), figures, "of the smallest ones");
         let needed = (1..).find(|_| {
             learn(&mut blocks, 0, 128, 3, &link);
             blocks.regions[0].pays(false) == Some(true)
@@ -358,31 +438,88 @@ mod tests {
             pages += block.pages;
         }
         assert_eq!((pages, room(&link)), (64, 124), "62 pages are on their way in a delay; one block always fits");
+        let BlockFigures { asked, full, unused, .. } = blocks.figures();
+        assert_eq!((asked, full, unused), (1, 1, 0), "the second one is counted as refused");
     }
 
     #[test]
     fn a_demand_comes_with_its_block_where_the_page_buffer_is_not_emptier() {
         let link = link(15_000, 3_277);
         assert_eq!(room(&link), 10);
-        let comes = |granularity, demands, block_pages, is_asked| {
-            let in_flight = InFlight { demands, lanes: 8, block_pages, is_asked };
+        let over = |granularity, lanes, demands, block_pages, is_asked| {
+            let in_flight = InFlight { demands, lanes, block_pages, is_asked };
             BlockSource::new(granularity).comes(PageNo(9), in_flight, &link, LOCAL)
         };
+        let comes = |granularity, demands, block_pages, is_asked| over(granularity, 8, demands, block_pages, is_asked);
         let of_auto = |demands, block_pages| comes(Granularity::Auto, demands, block_pages, true);
         assert_eq!(
             [of_auto(0, 8), of_auto(6, 8), of_auto(7, 8), of_auto(8, 8)],
             [Comes::Alone, Comes::Alone, Comes::WithAsked, Comes::WithAsked]
         );
+        let on_lanes = |lanes, demands| over(Granularity::Auto, lanes, demands, 8, true);
+        assert_eq!(
+            [on_lanes(2, 1), on_lanes(2, 2), on_lanes(32, 25), on_lanes(32, 26)],
+            [Comes::Alone, Comes::WithAsked, Comes::Alone, Comes::WithAsked],
+            "as many threads as the path has room for"
+        );
         assert_eq!(comes(Granularity::Auto, 8, 8, false), Comes::Alone, "no source has asked for its block");
+        let mut source = BlockSource::new(Granularity::Auto);
+        for (demands, is_asked) in [(0, true), (6, true), (7, true), (0, false)] {
+            source.comes(PageNo(9), InFlight { demands, lanes: 8, block_pages: 8, is_asked }, &link, LOCAL);
+        }
+        assert_eq!(source.figures().page_first, 2, "of those whose block waits, the ones that come alone");
         assert_eq!(comes(Granularity::Block, 0, 8, true), Comes::WithAsked);
         assert_eq!(comes(Granularity::Block, 0, 0, false), Comes::With(Block::around(PageNo(9), 8)));
         assert_eq!([Granularity::Page, Granularity::Both].map(|how| comes(how, 8, 8, true)), [Comes::Alone; 2]);
     }
 
     #[test]
+    fn a_block_has_the_size_that_is_set_and_leaves_room_for_a_second_one() {
+        let link = link(15_000, 3_277);
+        let asked = |pages, local| {
+            let mut blocks = BlockSource::new(Blocks { granularity: Granularity::Both, pages: Some(pages) });
+            blocks.demanded(PageNo(1027), false, 0, &link, local)
+        };
+        for (pages, local, expected) in
+            [(2, LOCAL, 2), (64, LOCAL, 64), (512, LOCAL, 512), (512, 4096, 64), (512, 512, 32)]
+        {
+            assert_eq!(
+                asked(pages, local),
+                Some(Block::around(PageNo(1027), expected)),
+                "{pages} pages, {local} local"
+            );
+        }
+        assert_eq!(asked(1, LOCAL), None, "a block of one page is the page");
+        let mut source = BlockSource::new(Blocks { granularity: Granularity::Block, pages: Some(1) });
+        let in_flight = InFlight { demands: 0, lanes: 8, block_pages: 0, is_asked: false };
+        assert_eq!(source.comes(PageNo(9), in_flight, &link, LOCAL), Comes::Alone);
+        source.set(Blocks { granularity: Granularity::Block, pages: Some(16) });
+        assert_eq!(source.comes(PageNo(9), in_flight, &link, LOCAL), Comes::With(Block::around(PageNo(9), 16)));
+        source.set(Granularity::Block.into());
+        assert_eq!(source.comes(PageNo(9), in_flight, &link, LOCAL), Comes::With(Block::around(PageNo(9), 8)));
+    }
+
+    #[test]
+    fn blocks_can_be_turned_on_and_off_and_on_again() {
+        let link = link(15_000, 3_277);
+        let mut blocks = BlockSource::new(Granularity::Page);
+        assert!(blocks.is_off() && demanded(&mut blocks, 9, &link).is_none());
+        blocks.set(Blocks { granularity: Granularity::Auto, pages: Some(32) });
+        learn(&mut blocks, 0, 8, 0, &link);
+        assert_eq!(demanded(&mut blocks, 9000, &link), None, "they do not pay");
+        blocks.set(Granularity::Page.into());
+        blocks.used(PageNo(1));
+        assert!(blocks.is_off() && demanded(&mut blocks, 9, &link).is_none());
+        blocks.set(Granularity::Auto.into());
+        assert_eq!(demanded(&mut blocks, 9000, &link), None, "that is not forgotten");
+        assert!(demanded(&mut blocks, 5 * REGION_PAGES, &link).is_some());
+    }
+
+    #[test]
     fn names_are_those_of_the_setting() {
         let all = ["page", "block", "both", "auto"].map(Granularity::named);
         assert_eq!(all, [Granularity::Page, Granularity::Block, Granularity::Both, Granularity::Auto].map(Some));
+        assert!(all.into_iter().flatten().all(|one| Granularity::named(one.name()) == Some(one)));
         assert_eq!(Granularity::named("line"), None);
     }
 }

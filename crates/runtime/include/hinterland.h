@@ -53,7 +53,7 @@ extern int hinterland_begin(int mode) HINTERLAND_OPTIONAL;
 extern int hinterland_end(void) HINTERLAND_OPTIONAL;
 #define hinterland_end() (hinterland_end ? hinterland_end() : 0)
 
-/* Hints. None can fault, fail, wait for far memory, or change what a program computes. Addresses that are not far, not mapped, freed or nonsense,
+/* Hints. None can fault, fail, or wait for far memory, and none but hinterland_overwrite() can change what a program computes. Addresses that are not far, not mapped, freed or nonsense,
  * and lengths of any size, have no effect. Any thread may give them at any moment, also in a signal handler. */
 
 /* Begins to fetch what is far of the range, and returns at once. */
@@ -82,6 +82,14 @@ extern void hinterland_keep(const void *address, size_t length) HINTERLAND_OPTIO
 extern void hinterland_release(const void *address, size_t length) HINTERLAND_OPTIONAL;
 #define hinterland_release(address, length) (hinterland_release ? hinterland_release(address, length) : (void)0)
 
+/* A promise: the calling thread will write every byte of the pages that lie wholly inside the range before anything reads them. So what is far
+ * of them is not fetched when the thread begins to write: until it has written the whole page, the rest of it reads as zero. Nothing changes
+ * before that first write, and the promise is taken back, page by page, where anything comes first: a read, also by an instruction that reads
+ * and writes or by a system call; another thread, or a child of a fork; any fork; the end of the thread. A promise that is not kept loses what
+ * the page held. Other threads must not use the page until it is written. */
+extern void hinterland_overwrite(void *address, size_t length) HINTERLAND_OPTIONAL;
+#define hinterland_overwrite(address, length) (hinterland_overwrite ? hinterland_overwrite(address, length) : (void)0)
+
 /* A phase of the program begins, with a number of its own choice. Phases are counted. */
 extern void hinterland_phase(unsigned id) HINTERLAND_OPTIONAL;
 #define hinterland_phase(id) (hinterland_phase ? hinterland_phase(id) : (void)0)
@@ -107,7 +115,6 @@ struct hinterland_hints {
     void (*evict_soon)(const void *address, size_t length);
     void (*keep)(const void *address, size_t length);
     void (*release)(const void *address, size_t length);
-    /* Has no effect. */
     void (*overwrite)(void *address, size_t length);
     void (*phase)(unsigned id);
     /* Asked at the entry of a loop that will touch `length` bytes from `address` on, in about `iterations` iterations: once for each array that

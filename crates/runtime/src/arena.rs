@@ -72,6 +72,7 @@ impl Arena {
             return;
         }
         while self.lock.swap(2, Acquire) != 0 {
+            crate::escaped::refuse();
             gate::futex_wait(&self.lock, 2);
         }
     }

@@ -59,12 +59,18 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_never_forked_counts_all_of_its_private_memory() {
+    fn memory_that_no_child_has_counts_whole() {
         let _turn = crate::descriptors::IN_TURN.lock();
         smaps::open();
-        let memory = vec![7u8; 8 << 20];
-        let address = memory.as_ptr().addr();
-        let sums = add_up(smaps::own().unwrap(), true, |start| address.wrapping_sub(start) < 64 << 20).unwrap();
-        assert!(sums.beside.is_some_and(|(own, elsewhere)| own >= 8 << 20 && elsewhere == 0), "{sums:?}");
+        let memory = mem::chunk::map_new(8 << 20).unwrap();
+        let (start, len) = (memory.start, memory.len);
+        // Tests beside this one may fork: their children have none of these pages.
+        mem::advise(start, len, libc::MADV_DONTFORK).unwrap();
+        // SAFETY: just mapped, for this test alone.
+        unsafe { memory.as_ptr().write_bytes(7, len) };
+        let sums = add_up(smaps::own().unwrap(), true, |address| address == start);
+        // SAFETY: as above, and not used again.
+        unsafe { mem::chunk::give_back(memory) };
+        assert_eq!(sums.unwrap().beside, Some((8 << 20, 0)));
     }
 }

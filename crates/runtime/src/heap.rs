@@ -4,7 +4,7 @@
 //! Pointers are told apart by address: in the far range they are jemalloc's, else glibc's; so whatever was allocated
 //! before the library was ready is freed and resized correctly later.
 
-use crate::{caller, errno, interpose, jemalloc, large, libc_heap, profile, region_map};
+use crate::{caller, errno, interpose, jemalloc, large, libc_heap, profile, region_map, thread_vectors};
 use hinterland_abi::HeapMode;
 use libc::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -18,24 +18,28 @@ const LARGE_MODE_BYTES: usize = 64 << 10;
 /// No object is larger: C cannot subtract its ends.
 const OBJECT_BYTES_MAX: usize = isize::MAX as usize;
 
-/// From now on the program's allocations are far, as `mode` says, unless the program brings an allocator of its own.
+/// From now on the program's allocations are far, as `mode` says, unless the program brings an allocator of its own. `repeats`: in another
+/// run that allocates the same they are the same pages, however long it takes.
 ///
 /// After `caller::init` and `region_map::init`, when `crate::pager()` is ready, and after the registration of those atfork
 /// handlers that must run inside jemalloc's.
 ///
 /// # Errors
 /// When jemalloc cannot make its arenas.
-pub fn init(mode: HeapMode) -> Result<(), jemalloc::ArenaError> {
+pub fn init(mode: HeapMode, repeats: bool) -> Result<(), jemalloc::ArenaError> {
     libc_heap::init();
     if !interpose::reaches_the_program() {
         return Ok(());
     }
-    jemalloc::init()?;
+    jemalloc::init(repeats)?;
     let from = match mode {
         HeapMode::All => 0,
         HeapMode::Large => LARGE_MODE_BYTES,
     };
     FAR_FROM.store(from, Relaxed);
+    if !libc_heap::is_replaced() {
+        thread_vectors::begin();
+    }
     Ok(())
 }
 
@@ -82,7 +86,7 @@ pub fn allocate(bytes: usize, caller: usize) -> *mut c_void {
 pub fn allocate_zeroed(count: usize, bytes: usize, caller: usize) -> *mut c_void {
     let Some(total) = count.checked_mul(bytes) else { return checked(std::ptr::null_mut()) };
     if !goes_far(total, caller) {
-        return libc_heap::calloc(1, total);
+        return thread_vectors::take(total).unwrap_or_else(|| libc_heap::calloc(1, total));
     }
     far(
         if total >= large::ZERO_BYTES { large::allocate_zeroed(total) } else { jemalloc::allocate_zeroed(total) },
@@ -97,8 +101,12 @@ pub fn allocate_zeroed(count: usize, bytes: usize, caller: usize) -> *mut c_void
 #[inline]
 pub unsafe fn release(pointer: *mut c_void) {
     if !is_far(pointer) {
-        // SAFETY: the caller's promise; what is not far is glibc's.
-        return unsafe { libc_heap::free(pointer) };
+        // SAFETY: the caller's promise; what is not far is glibc's, but for what it got from us.
+        return unsafe {
+            if !thread_vectors::give_back(pointer) {
+                libc_heap::free(pointer);
+            }
+        };
     }
     profile::released(pointer);
     // SAFETY: the caller's promise; what is far is jemalloc's.
@@ -137,6 +145,17 @@ pub unsafe fn reallocate(pointer: *mut c_void, bytes: usize, caller: usize) -> *
 
 /// Resizes an object of glibc's; one that has become far by its size or owner moves.
 unsafe fn reallocate_near(pointer: *mut c_void, bytes: usize, caller: usize) -> *mut c_void {
+    if let Some(vector) = thread_vectors::bytes_of(pointer) {
+        // SAFETY: the caller's promise, and only libc has such objects.
+        return unsafe { reallocate_vector(pointer, vector, bytes) };
+    }
+    if let Some(vector) = thread_vectors::take(bytes) {
+        // SAFETY: as below. The old one, of a stack that libc had kept, is not freed: glibc's allocator must not be called now.
+        unsafe {
+            vector.cast::<u8>().copy_from_nonoverlapping(pointer.cast(), libc_heap::usable_size(pointer).min(bytes))
+        };
+        return vector;
+    }
     if bytes == 0 || bytes > OBJECT_BYTES_MAX || !goes_far(bytes, caller) {
         // SAFETY: the caller's promise.
         return unsafe { libc_heap::realloc(pointer, bytes) };
@@ -151,6 +170,22 @@ unsafe fn reallocate_near(pointer: *mut c_void, bytes: usize, caller: usize) -> 
         }
     }
     far
+}
+
+/// Resizes an object of `thread_vectors`; a larger one becomes glibc's.
+unsafe fn reallocate_vector(pointer: *mut c_void, held: usize, bytes: usize) -> *mut c_void {
+    if bytes <= held {
+        return pointer;
+    }
+    let larger = libc_heap::malloc(bytes);
+    if !larger.is_null() {
+        // SAFETY: the caller's promise; the new object is distinct, and larger than `held`.
+        unsafe {
+            larger.cast::<u8>().copy_from_nonoverlapping(pointer.cast(), held);
+            thread_vectors::give_back(pointer);
+        }
+    }
+    larger
 }
 
 /// memalign(3) and aligned_alloc(3) of glibc: an alignment that is no power of two is rounded up to one.

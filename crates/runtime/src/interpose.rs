@@ -6,6 +6,8 @@
 #![allow(clippy::missing_safety_doc, reason = "the contracts are those of the C functions of the same names")]
 #![allow(missing_docs, reason = "documented in section 2 and 3 of the manual under the same names")]
 
+#[cfg(not(feature = "local-only"))]
+mod exec;
 mod files;
 mod heap;
 #[cfg(not(feature = "local-only"))]
@@ -14,6 +16,8 @@ pub(crate) mod hints;
 mod intervals;
 #[cfg(not(feature = "local-only"))]
 mod io;
+#[cfg(not(feature = "local-only"))]
+pub(crate) mod leaving;
 #[cfg(not(feature = "local-only"))]
 mod limits;
 #[cfg(not(feature = "local-only"))]
@@ -24,7 +28,11 @@ pub(crate) mod next_symbol;
 #[cfg(not(feature = "local-only"))]
 mod privileges;
 #[cfg(not(feature = "local-only"))]
+mod processors;
+#[cfg(not(feature = "local-only"))]
 mod signals;
+#[cfg(not(feature = "local-only"))]
+mod stat;
 #[cfg(not(feature = "local-only"))]
 pub(crate) mod threads;
 

@@ -14,6 +14,7 @@
 //! | `arena` | what this library itself allocates |
 //! | `heap`, `large`, `jemalloc`, `libc_heap`, `caller` | malloc and its family, far and near |
 //! | `mapping`, `region_map`, `brk` | private anonymous mappings |
+//! | `auditors` | programs that are started with auditors of the loader |
 //! | `asks` | pages of other processes of the run |
 //! | `device_pins` | devices that keep pages of the program |
 //! | `descriptors` | our descriptors survive programs that close everything |
@@ -21,6 +22,7 @@
 //! | `kernel_limit` | limits as the kernel has them |
 //! | `memory_limit` | limits on address space and data that the program sets |
 //! | `single_thread` | calls for which threads of ours are away |
+//! | `thread_vectors` | what libc allocates when it starts a thread of ours |
 //! | `segment` | shared memory of the launcher's |
 //! | `profile` | where the program waits for far memory, and for which |
 //! | `proc_file` | files of `/proc` that stay open |
@@ -39,6 +41,8 @@
 mod arena;
 #[cfg(not(feature = "local-only"))]
 mod asks;
+#[cfg(not(feature = "local-only"))]
+mod auditors;
 mod brk;
 mod caller;
 mod census;
@@ -49,6 +53,7 @@ mod descriptor_limit;
 mod descriptors;
 mod device_pins;
 mod errno;
+mod escaped;
 mod exit;
 mod fork;
 #[cfg(not(feature = "local-only"))]
@@ -80,6 +85,7 @@ mod smaps;
 mod start;
 #[cfg(not(feature = "local-only"))]
 mod tape;
+mod thread_vectors;
 #[cfg(not(feature = "local-only"))]
 mod trace;
 

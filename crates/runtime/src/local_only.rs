@@ -36,7 +36,7 @@ extern "C" fn start() {
     unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(after_fork)) };
     let heap = std::env::var("HINTERLAND_HEAP").unwrap_or_default();
     let mode = heap.parse().unwrap_or_default();
-    crate::heap::init(mode).expect("the far heap can be set up");
+    crate::heap::init(mode, false).expect("the far heap can be set up");
 }
 
 extern "C" fn before_fork() {
@@ -121,6 +121,8 @@ impl Pager {
     pub fn is_escaped(&self) -> bool {
         false
     }
+
+    pub fn refuse_escaped(&self) {}
 
     pub fn is_local(&self, page: PageNo) -> bool {
         let ((start, len), mut local) = (span(page, 1), 0u8);

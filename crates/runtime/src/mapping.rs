@@ -7,6 +7,7 @@
 mod across;
 mod apply;
 mod by_number;
+mod gather;
 mod madvise;
 mod mmap;
 mod mremap;
@@ -76,10 +77,15 @@ fn target(address: usize, bytes: usize) -> Target {
     }
 }
 
+/// A call on near memory, which leaves the page of our own calls out: it may lie in what the program reserved.
+fn near(address: usize, bytes: usize, call: impl Fn(usize, usize) -> Outcome) -> Outcome {
+    hinterland_sys::trampoline::around(address, bytes).try_fold(0, |_, (address, bytes)| call(address, bytes))
+}
+
 /// munmap(2).
 pub fn unmap(address: usize, bytes: usize) -> Outcome {
     let (first, count) = match target(address, bytes) {
-        Target::Kernel => return kernel(libc::SYS_munmap, [address, bytes, 0, 0, 0, 0]),
+        Target::Kernel => return near(address, bytes, |at, bytes| kernel(libc::SYS_munmap, [at, bytes, 0, 0, 0, 0])),
         Target::Across(parts) => return unmap_across(parts),
         Target::Far(first, count) => (first, count),
     };
@@ -97,7 +103,8 @@ pub fn unmap(address: usize, bytes: usize) -> Outcome {
 pub fn protect(address: usize, bytes: usize, protection: i32, key: i32) -> Outcome {
     let (first, count) = match target(address, bytes) {
         Target::Kernel if key == -1 => {
-            return kernel(libc::SYS_mprotect, [address, bytes, bits(protection), 0, 0, 0]);
+            let call = |at, bytes| kernel(libc::SYS_mprotect, [at, bytes, bits(protection), 0, 0, 0]);
+            return near(address, bytes, call);
         }
         Target::Kernel => return kernel(libc::SYS_pkey_mprotect, [address, bytes, bits(protection), bits(key), 0, 0]),
         Target::Across(parts) => return parts.in_turn(|address, bytes| protect(address, bytes, protection, key)),

@@ -103,6 +103,7 @@ pub fn lock() -> RegionMapGuard {
     let word = &REGION_MAP.word;
     if word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
         while word.swap(2, Ordering::Acquire) != 0 {
+            crate::escaped::refuse();
             futex_wait(word, 2);
         }
     }

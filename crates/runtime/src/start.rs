@@ -161,7 +161,8 @@ fn begin_in_range(settings: &Settings, row: &'static ProcessRow) -> Result<Fault
     if let Some(replicas) = settings.replicas {
         hinterland_backend::set_replicas(&mut far, replicas).map_err(OpenError::from)?;
     }
-    let rosters = ledger::get().map_or(&[][..], |ledger| &ledger.rosters[..]);
+    let (rosters, links) =
+        ledger::get().map_or_else(Default::default, |ledger| (&ledger.rosters[..], &ledger.links[..]));
     let options = OpenOptions {
         placement: settings.placement,
         changes: ledger::get().and_then(|ledger| ledger.commands.path_changes()).unwrap_or_default(),
@@ -169,12 +170,14 @@ fn begin_in_range(settings: &Settings, row: &'static ProcessRow) -> Result<Fault
         credentials: credentials(settings)?,
         insecure_loopback: settings.insecure_loopback,
         rosters,
+        links,
         ..OpenOptions::default()
     };
     let paths = hinterland_backend::open_with(&far, &options)?;
     let backend: Arc<dyn Backend> = paths.clone();
     let waits = |url: &String| url.starts_with("file:") || hinterland_backend::names_nodes(url);
-    let slow = !backend.copies_cost_ram() || settings.far.iter().any(waits);
+    let is_node = |url: &String| url.starts_with("numa:");
+    let slow = settings.far.iter().any(waits) || !backend.copies_cost_ram() && !settings.far.iter().all(is_node);
     let policy = hinterland_policy::make(&settings.evict.to_string(), 4096)
         .ok_or_else(|| Refusal::Setting(hinterland_abi::variables::EVICT, "unknown policy".into()))?;
     let prefetcher = hinterland_policy::make_prefetcher(&settings.prefetch.to_string(), settings.read_ahead_pages)
@@ -189,6 +192,7 @@ fn begin_in_range(settings: &Settings, row: &'static ProcessRow) -> Result<Fault
     };
     let granularity = hinterland_policy::Granularity::named(settings.granularity.name())
         .ok_or_else(|| Refusal::Setting(variables::GRANULARITY, "unknown granularity".into()))?;
+    let blocks = hinterland_policy::Blocks { granularity, pages: block_pages(settings) };
     let watch = profile::begin(settings);
     let config = Config {
         path,
@@ -199,10 +203,11 @@ fn begin_in_range(settings: &Settings, row: &'static ProcessRow) -> Result<Fault
         backend,
         paths: Some(paths),
         policy,
-        arbiter: arbiter.with_blocks(granularity),
+        arbiter: arbiter.with_blocks(blocks),
         prefetch_cache_pages: prefetch_cache_pages(settings),
         row,
         monitors: if slow && trace.is_none() { MONITORS_SLOW } else { 1 },
+        cpus: settings.cpus,
         census: census::take,
         processor_of: leader::processor,
         housekeeping,
@@ -221,6 +226,7 @@ fn begin_in_range(settings: &Settings, row: &'static ProcessRow) -> Result<Fault
     fork::init();
     caller::init();
     crate::interpose::next_symbol::look_all_up();
+    crate::interpose::leaving::begin();
     region_map::init();
     if let Some(ready) = ready {
         inline::activate(ready)?;
@@ -234,7 +240,9 @@ fn begin_in_range(settings: &Settings, row: &'static ProcessRow) -> Result<Fault
     READY.store(true, Release);
     pager.begin_trace(trace::fault_cost);
     profile::heap_begins();
-    heap::init(settings.heap)?;
+    // A trace is of another run than the one that follows its tape.
+    let repeats = !settings.trace.is_empty() || !settings.tape_memory.is_empty();
+    heap::init(settings.heap, repeats)?;
     if heap::is_managed() {
         crate::interpose::loading::bind_to_ours();
     }
@@ -256,6 +264,7 @@ fn decisions(settings: &Settings, path: FaultPath) -> Result<Decisions, Refusal>
         window_pages_max: settings.read_ahead_pages,
         prefetch_cache_pages: prefetch_cache_pages(settings),
         granularity: settings.granularity.to_string(),
+        block_pages: block_pages(settings),
     };
     Decisions::create(folder.as_ref(), with).map_err(|error| Refusal::Setting(VARIABLE, error.to_string()))
 }
@@ -268,6 +277,10 @@ fn decisions(_: &Settings, _: FaultPath) -> Result<Decisions, Refusal> {
 
 fn prefetch_cache_pages(settings: &Settings) -> Option<u32> {
     settings.prefetch_cache.map(|size| u32::try_from(size.0 / PAGE_BYTES as u64).unwrap_or(u32::MAX))
+}
+
+fn block_pages(settings: &Settings) -> Option<u32> {
+    settings.block.map(|size| u32::try_from(size.0 / PAGE_BYTES as u64).unwrap_or(u32::MAX))
 }
 
 /// Of code that was compiled for a newer version of the hints' interface, hints have no effect.

@@ -6,10 +6,12 @@
 use crate::ledger;
 use hinterland_abi::Settings;
 use hinterland_pager::FAR_PAGES;
-use hinterland_policy::tape::{TapeArrival, TapeDeparture, TapePace, TapeSource, ThreadTape};
+use hinterland_policy::tape::{
+    PageSet, SetSource, TapeArrival, TapeDeparture, TapePace, TapeSource, Tapes, ThreadTape,
+};
 use hinterland_sys::thread;
 use hinterland_tape::Head;
-use hinterland_tape::tape::{Tape, TapeHead};
+use hinterland_tape::tape::{Order, PageRange, Tape, TapeHead};
 use hinterland_units::PageNo;
 use std::path::Path;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
@@ -18,7 +20,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire};
 ///
 /// # Errors
 /// It cannot be read, in words: the launcher could.
-pub fn begin(settings: &Settings) -> Result<Option<TapeSource>, String> {
+pub fn begin(settings: &Settings) -> Result<Option<Tapes>, String> {
     let Some(ledger) = ledger::get().filter(|_| !settings.tape_memory.is_empty()) else { return Ok(None) };
     let pid = i32::try_from(thread::process()).unwrap_or(0);
     // Most processes of a run are not the one: they need not read it.
@@ -41,9 +43,14 @@ pub fn begin(settings: &Settings) -> Result<Option<TapeSource>, String> {
     // As long as the process lives.
     let tape: &'static Tape<'static> =
         Box::leak(Box::new(Tape::open(bytes.leak()).map_err(|error| error.to_string())?));
-    let threads = u32::try_from(tape.threads().len()).unwrap_or(u32::MAX);
-    let source = TapeSource::new((0..threads).map(|thread| of_thread(tape, thread)), pace);
-    Ok(Some(if tape.head().has_intervals { source.of_intervals() } else { source }))
+    let tapes: Tapes = match tape.head().order {
+        Order::Ordered => {
+            let threads = u32::try_from(tape.threads().len()).unwrap_or(u32::MAX);
+            TapeSource::new((0..threads).map(|thread| of_thread(tape, thread)), pace).into()
+        }
+        Order::Sets => SetSource::new(tape.phases().iter().map(|phase| of_phase(phase))).into(),
+    };
+    Ok(Some(if tape.head().has_intervals { tapes.of_intervals() } else { tapes }))
 }
 
 /// Whether a tape is of the program that runs here: by the name of its file, because files move. A tape of an imported trace does not know.
@@ -60,9 +67,17 @@ pub fn command_and_digest() -> (Vec<u8>, u64) {
     (command, digest)
 }
 
+/// The far range begins at the same address in every run, and is the only region of a program's trace.
+fn is_far(region: u32, page: u32) -> bool {
+    region == 0 && page < FAR_PAGES
+}
+
+fn of_phase(phase: &[PageRange]) -> PageSet {
+    let far = phase.iter().filter(|range| is_far(range.region, range.first_page));
+    PageSet::of(far.map(|range| (PageNo(range.first_page), range.pages.min(FAR_PAGES - range.first_page))))
+}
+
 fn of_thread(tape: &'static Tape<'static>, thread: u32) -> ThreadTape {
-    // The far range begins at the same address in every run, and is the only region of a program's trace.
-    let is_far = |region: u32, page: u32| region == 0 && page < FAR_PAGES;
     let arrivals = tape
         .arrivals(thread)
         .filter(move |arrival| is_far(arrival.region, arrival.page))

@@ -16,13 +16,15 @@ use crate::ledger;
 use crate::mapping::{self, MapRequest};
 use crate::tape;
 use file::File;
-use hinterland_abi::{Settings, TRACES_MAX, TraceRow};
+use hinterland_abi::{PROCESSOR_WORDS, Settings, TRACES_MAX, TraceRow};
 use hinterland_pager::{DiscardCause, FAR_PAGES, FaultPath, Recorder, Trace};
+use hinterland_sys::processors::Processors;
 use hinterland_sys::{confinement, mem, thread};
 use hinterland_tape::{Cause, Discard, Head, INDEX_MAX, MICROSET_PAGES, Reference, Region, Writer, Written};
 use hinterland_units::{ByteCount, PAGE_BYTES, PageNo, cut};
 use std::collections::HashMap;
 use std::io;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -54,7 +56,7 @@ pub fn begin(settings: &Settings, path: FaultPath) -> Result<Option<Trace>, Stri
     let microset_pages = settings.microset_pages.unwrap_or(MICROSET_PAGES);
     match TapeRecorder::begin(place, microset_pages, row) {
         Ok(recorder) => Ok(recorder.map(|recorder| {
-            thread::run_on(thread::processor());
+            keep_on_one_processor(row);
             Trace { microset_pages, recorder: Box::new(recorder) }
         })),
         // The launcher could write there. The program runs all the same, as when the disk becomes full later.
@@ -63,6 +65,25 @@ pub fn begin(settings: &Settings, path: FaultPath) -> Result<Option<Trace>, Stri
             Ok(None)
         }
     }
+}
+
+/// Whether this process, or the one that it was forked from, is kept on one processor.
+static ON_ONE_PROCESSOR: AtomicBool = AtomicBool::new(false);
+
+/// Keeps this process on the processor where it is. The run's first one says where it could run before: later ones inherit its processor.
+fn keep_on_one_processor(row: &TraceRow) {
+    if row.processors.iter().all(|word| word.load(Relaxed) == 0) {
+        let allowed = Processors::allowed().map_or([0; PROCESSOR_WORDS], |allowed| allowed.words());
+        row.processors.iter().zip(allowed).for_each(|(word, bits)| word.store(bits, Relaxed));
+    }
+    ON_ONE_PROCESSOR.store(thread::run_on(thread::processor()), Relaxed);
+}
+
+/// The processors that the program may take for its own, where it is kept on one. A program that makes as many threads as it
+/// has processors makes as many as in any other run; otherwise neither its threads nor its memory would be those that the trace is for.
+pub fn processors() -> Option<Processors> {
+    let row = &ledger::get().filter(|_| ON_ONE_PROCESSOR.load(Relaxed))?.trace;
+    Some(Processors::of(std::array::from_fn(|word| row.processors[word].load(Relaxed))))
 }
 
 /// Takes the run's only trace; false: it is another process's. One that calls exec begins it anew.

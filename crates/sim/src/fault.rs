@@ -154,6 +154,7 @@ impl Machine<'_> {
     fn fetch(&mut self, touch: Touch, now: u64) -> u64 {
         let slot = touch.slot as usize;
         if let Some(now) = self.fetch_with_block(touch.slot, now) {
+            self.figures.block_faults += 1;
             return self.fault(touch, now);
         }
         let now = self.take_frame(now);

@@ -1,5 +1,7 @@
 //! What a replay found.
 
+use hinterland_policy::BlockFigures;
+
 /// Counts and times of one replay.
 ///
 /// Laws: `references = resident + first + minor + prefetch_hits + awaited + major`;
@@ -50,6 +52,10 @@ pub struct Figures {
     pub evicted_zero: u64,
     /// Times that a fault had to evict by itself.
     pub direct_reclaims: u64,
+    /// What blocks around demands led to.
+    pub blocks: BlockFigures,
+    /// Touches that waited for a block instead of the page alone; they are no major ones.
+    pub block_faults: u64,
     /// Bytes that the link carried, both ways.
     pub link_bytes: u64,
     /// Frames in use at most, in pages.

@@ -33,7 +33,7 @@ pub use tape::follow;
 pub use workload::{Collector, Touch, Workload, WorkloadError, pages_in_order};
 
 pub use hinterland_paging::reserve;
-pub use hinterland_policy::{EVICTION_POLICIES, Granularity, PREFETCHERS};
+pub use hinterland_policy::{Blocks, EVICTION_POLICIES, Granularity, PREFETCHERS};
 
 use hinterland_policy::{Arbiter, Lru, Min, make, make_prefetcher};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES};
@@ -64,7 +64,7 @@ pub struct Setup {
     /// Bound on prefetched pages that are not known to be used; `None`: what the windows need.
     pub prefetch_cache_pages: Option<u32>,
     /// How much comes to a thread that waits for a page.
-    pub granularity: Granularity,
+    pub blocks: Blocks,
     /// Of 100 pages that far memory still has when they leave, so many were written to meanwhile, where the trace does not tell.
     pub written_percent: u8,
     /// Chooses which.
@@ -122,7 +122,7 @@ impl Setup {
             costs,
             window_pages_max: None,
             prefetch_cache_pages: None,
-            granularity: Granularity::Page,
+            blocks: Blocks::default(),
             written_percent: 100,
             seed: 1,
         }
@@ -194,6 +194,6 @@ pub fn simulate(
     }
     // Shaped by the machine once it knows the bound.
     let policy = make(eviction, 0).ok_or_else(|| SetupError::Eviction { name: eviction.into() })?;
-    let arbiter = Arbiter::new(ahead).with_blocks(setup.granularity);
+    let arbiter = Arbiter::new(ahead).with_blocks(setup.blocks);
     Ok(Machine::new(work, setup, policy, arbiter).run(progress))
 }

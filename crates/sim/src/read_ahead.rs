@@ -109,11 +109,10 @@ impl Machine<'_> {
         self.read_ahead.windows.block_pages()
     }
 
-    /// The program is about to ask for a page that is far, while `demands` other threads wait for pages: the block that is asked for now,
+    /// The program is about to ask for a page that is far, while `demands` other threads wait for pages on so many lanes: the block that is asked for now,
     /// if it is one, and the number of the block with which the page comes.
-    pub(crate) fn comes(&mut self, page: PageNo, demands: u32) -> (Option<Prefetch>, Option<u64>) {
+    pub(crate) fn comes(&mut self, page: PageNo, demands: u32, lanes: u32) -> (Option<Prefetch>, Option<u64>) {
         let asked = self.read_ahead.windows.late_block(page);
-        let lanes = u32::try_from(DEMAND_LANES).unwrap_or(u32::MAX);
         let in_flight = InFlight { demands, lanes, block_pages: self.block_pages(), is_asked: asked.is_some() };
         match self.arbiter.comes(page, in_flight, self.account.budget().0) {
             Comes::Alone => (None, None),
@@ -130,8 +129,14 @@ impl Machine<'_> {
         if !self.arbiter.asks_for_blocks() {
             return None;
         }
-        let (_, number) = self.comes(self.work.page(slot), 0);
-        let now = self.fetch_now(number?, LANDING_PAGES, now)?;
+        let lanes = u32::try_from(DEMAND_LANES).unwrap_or(u32::MAX);
+        let (_, number) = self.comes(self.work.page(slot), 0, lanes);
+        let fetched = self.fetch_now(number?, LANDING_PAGES, now);
+        // A large block does not come in one load: the rest is the read-ahead thread's.
+        if self.windows_waiting() > 0 && matches!(self.read_ahead.task, Task::Idle) {
+            self.read_ahead.task = Task::Starting(fetched.unwrap_or(now));
+        }
+        let now = fetched?;
         (self.pages[slot as usize].state != State::Remote).then_some(now)
     }
 

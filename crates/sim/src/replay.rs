@@ -20,7 +20,7 @@ use hinterland_paging::{
     Begin, Claimed, Dropped, Entry, GiveBack, HELP_PAGES, LANDING_PAGES, Log, MappedPages, PendingWindow, Place, Step,
     make_room,
 };
-use hinterland_policy::{Arbiter, Arrival, Granularity, Prefetch, Thread, make, make_prefetcher};
+use hinterland_policy::{Arbiter, Arrival, Blocks, Granularity, Prefetch, Thread, make, make_prefetcher};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES, PageCount, PageNo};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ops::{AddAssign, Range};
@@ -120,7 +120,7 @@ pub fn replay(log: &Log) -> Result<Replayed, ReplayError> {
         make_prefetcher(&with.prefetcher, with.window_pages_max).ok_or_else(|| unknown(&with.prefetcher))?;
     let (work, setup) = (Workload::of_pages(pages_of(entries)), setup(with));
     let granularity = Granularity::named(&with.granularity).ok_or_else(|| unknown(&with.granularity))?;
-    let arbiter = Arbiter::new(prefetcher).with_blocks(granularity);
+    let arbiter = Arbiter::new(prefetcher).with_blocks(Blocks { granularity, pages: with.block_pages });
     let machine = Machine::new(&work, &setup, policy, arbiter);
     let mut replay = Replay { machine, threads: HashMap::new(), done: Replayed::default() };
     for (entry, number) in entries.iter().zip(1..) {
@@ -227,6 +227,7 @@ impl Replay<'_> {
             | Step::Hinted { .. }
             | Step::Late { .. }
             | Step::Comes { .. }
+            | Step::Blocks { .. }
             | Step::Zeros { .. } => self.request(thread, &entry.step),
             Step::Claimed { .. } | Step::Refused { .. } | Step::Mapping { .. } | Step::Mapped { .. } => {
                 self.batch(thread, &entry.step)
@@ -371,11 +372,16 @@ impl Replay<'_> {
                 in_hand.late = batch.or(in_hand.late);
                 Step::Late { page: *page, batch }
             }
-            Step::Comes { page, demands, .. } => {
-                let (block, number) = self.machine.comes(*page, *demands);
+            Step::Comes { page, demands, lanes, .. } => {
+                let (block, number) = self.machine.comes(*page, *demands, *lanes);
                 self.threads.entry(thread).or_default().with_block = number;
                 self.done.with_block += u64::from(number.is_some());
-                Step::Comes { page: *page, demands: *demands, block, number }
+                Step::Comes { page: *page, demands: *demands, lanes: *lanes, block, number }
+            }
+            Step::Blocks { granularity, pages } => {
+                let Some(named) = Granularity::named(granularity) else { return (step.clone(), false) };
+                self.machine.arbiter.set_blocks(Blocks { granularity: named, pages: *pages });
+                step.clone()
             }
             Step::Zeros { window, answers, .. } => {
                 let Prefetch::Window(zeros) = window else { return (step.clone(), false) };

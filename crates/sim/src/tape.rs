@@ -1,19 +1,21 @@
-//! Follows a tape: the machine, with the tape as a source of the arbiter. Where the tape says nothing, the pager's defaults do.
+//! Follows a tape, ordered or not: the machine, with the tape as a source of the arbiter. Where the tape says nothing, the pager's defaults do.
 
 use crate::figures::Figures;
 use crate::machine::Machine;
 use crate::{Setup, SetupError, Workload};
-use hinterland_policy::tape::{TapeArrival, TapeDeparture, TapePace, TapeSource, ThreadTape};
+use hinterland_policy::tape::{
+    PageSet, SetSource, TapeArrival, TapeDeparture, TapePace, TapeSource, Tapes, ThreadTape,
+};
 use hinterland_policy::{Arbiter, make, make_prefetcher};
-use hinterland_tape::tape::Tape;
+use hinterland_tape::tape::{Order, PageRange, Tape};
 
 /// What evicts pages that are on no tape, and what prefetches for threads that have left theirs.
 const BESIDE: (&str, &str) = ("s3-fifo", "auto");
 
-/// Replays a workload along a tape that was planned from the same trace.
+/// Replays a workload along a tape: an ordered one that was planned from the same trace, or an unordered one of the same program.
 ///
 /// # Errors
-/// An impossible setup, or a tape that names pages which the workload does not have.
+/// An impossible setup, or an ordered tape that names pages which the workload does not have.
 pub fn follow(
     work: &Workload,
     setup: &Setup,
@@ -21,16 +23,30 @@ pub fn follow(
     progress: &mut dyn FnMut(u64),
 ) -> Result<Figures, SetupError> {
     setup.check(work)?;
-    let threads: Option<Vec<ThreadTape>> =
-        (0..).zip(tape.threads()).map(|(number, _)| of_thread(work, tape, number)).collect();
-    let tapes = TapeSource::new(threads.ok_or(SetupError::Tape)?, TapePace::default());
+    let tapes: Tapes = match tape.head().order {
+        Order::Ordered => {
+            let threads: Option<Vec<ThreadTape>> =
+                (0..).zip(tape.threads()).map(|(number, _)| of_thread(work, tape, number)).collect();
+            TapeSource::new(threads.ok_or(SetupError::Tape)?, TapePace::default()).into()
+        }
+        Order::Sets => SetSource::new(tape.phases().iter().map(|phase| of_phase(work, phase))).into(),
+    };
     let tapes = if tape.head().has_intervals { tapes.of_intervals() } else { tapes };
     let (eviction, prefetcher) = BESIDE;
     let policy = make(eviction, 0).ok_or_else(|| SetupError::Eviction { name: eviction.into() })?;
     let prefetcher = make_prefetcher(prefetcher, setup.window_pages_max)
         .ok_or_else(|| SetupError::Prefetcher { name: prefetcher.into() })?;
     let (arbiter, policy) = Arbiter::following(prefetcher, policy, tapes);
-    Ok(Machine::new(work, setup, policy, arbiter.with_blocks(setup.granularity)).run(progress))
+    Ok(Machine::new(work, setup, policy, arbiter.with_blocks(setup.blocks)).run(progress))
+}
+
+/// The pages of a phase that the workload touches: another run may have had more.
+fn of_phase(work: &Workload, phase: &[PageRange]) -> PageSet {
+    let pages = |range: &PageRange| {
+        let PageRange { region, first_page, pages } = *range;
+        (0..pages).filter_map(move |index| work.slot_of(region, first_page + index))
+    };
+    PageSet::of(phase.iter().flat_map(pages).map(|slot| (work.page(slot), 1)))
 }
 
 /// `None`: it names a page that the workload does not have.

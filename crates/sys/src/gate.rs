@@ -62,7 +62,8 @@ impl<S: Sleep> Gate<S> {
         self.count.is_closing()
     }
 
-    fn refuse_escaped(&self) {
+    /// Ends a process that was copied past the gate, with a message.
+    pub fn refuse_escaped(&self) {
         if self.is_escaped() {
             thread::write_stderr(
                 "hinterland: this process was forked by a system call that did not go through libc, so its far memory is \

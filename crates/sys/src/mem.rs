@@ -123,7 +123,7 @@ fn map(start: usize, len: usize, protection: i32, flags: i32) -> Result<Mapping,
 ///
 /// # Safety
 /// That of the call.
-unsafe fn call(name: &'static str, number: i64, arguments: [usize; 6]) -> Result<usize, SysError> {
+pub(crate) unsafe fn call(name: &'static str, number: i64, arguments: [usize; 6]) -> Result<usize, SysError> {
     // SAFETY: the caller's.
     let answer = unsafe { trampoline::call(number, arguments) };
     usize::try_from(answer).map_err(|_| SysError { call: name, errno: i32::try_from(-answer).unwrap_or(libc::EINVAL) })

@@ -1,5 +1,6 @@
 //! Threads and signals.
 
+use crate::processors::Processors;
 use crate::{SysError, confinement, trampoline};
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::{CStr, c_void};
@@ -25,6 +26,8 @@ pub struct SignalsBlocked {
 struct Own {
     /// How many `SignalsBlocked` the thread has: only the first one asks the kernel.
     blocked: Cell<u32>,
+    /// Whether it is starting a thread of ours.
+    starting: Cell<bool>,
     /// Sets of signals on their way to the kernel and back: a stack may be in far memory, where the kernel finds nothing. In
     /// turns, because handlers come in between.
     turn: Cell<u32>,
@@ -245,6 +248,7 @@ pub fn spawn_needed(name: &'static CStr, body: impl FnOnce() + Send + 'static) -
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
     let mut thread = MaybeUninit::<libc::pthread_t>::uninit();
     STARTING.fetch_add(1, SeqCst);
+    own().starting.set(true);
     // SAFETY: the attributes are initialised before use and destroyed after it; `start` is handed over to the new thread,
     // or taken back below when there is none.
     let errno = unsafe {
@@ -255,6 +259,7 @@ pub fn spawn_needed(name: &'static CStr, body: impl FnOnce() + Send + 'static) -
         libc::pthread_attr_destroy(attributes.as_mut_ptr());
         errno
     };
+    own().starting.set(false);
     set_mask(before);
     OF_OURS.fetch_sub(BEING_MADE + u64::from(errno != 0), SeqCst);
     if errno == 0 {
@@ -264,6 +269,12 @@ pub fn spawn_needed(name: &'static CStr, body: impl FnOnce() + Send + 'static) -
     // SAFETY: no thread took it over.
     drop(unsafe { Box::from_raw(start) });
     Err(SysError { call: "pthread_create", errno })
+}
+
+/// Whether the calling thread is starting one of ours: what libc allocates meanwhile is for that.
+#[inline]
+pub fn is_starting_one() -> bool {
+    own().starting.get()
 }
 
 /// Threads of ours on their way to their work.
@@ -443,16 +454,8 @@ pub fn processor() -> Option<usize> {
 
 /// Keeps the calling thread on one processor, or lets it run on all that the process may use. False: the kernel refused.
 pub fn run_on(processor: Option<usize>) -> bool {
-    const WORDS: usize = 16;
-    let mut mask = [0u64; WORDS];
-    match processor {
-        Some(number) if number < WORDS * 64 => mask[number / 64] = 1 << (number % 64),
-        Some(_) => return false,
-        // The kernel takes the part of a full mask that the process's cpuset allows.
-        None => mask = [u64::MAX; WORDS],
-    }
-    // SAFETY: the mask is valid for the call; 0 means the calling thread.
-    unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0, size_of_val(&mask), mask.as_ptr()) == 0 }
+    let set = processor.map_or(Some(Processors::ALL), Processors::one);
+    set.is_some_and(|set| set.keep_to())
 }
 
 /// Has the calling thread wait for a processor that is idle, or for the end of another's time slice: it takes none away when it wakes

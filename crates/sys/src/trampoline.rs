@@ -52,7 +52,8 @@ const NOP: u8 = 0x90;
 /// Calls go through the page.
 pub static MAPPED: AtomicBool = AtomicBool::new(false);
 
-/// Maps the page; once is enough for a process and the children that it forks.
+/// Maps the page; once is enough for a process and the children that it forks. Where the program has reserved addresses before (Chromium
+/// keeps the lowest 4 GiB inaccessible), the page takes the place of one that cannot be accessed.
 ///
 /// # Errors
 /// `EEXIST` when something else lies there; what mmap(2) and mprotect(2) say.
@@ -60,19 +61,9 @@ pub fn map() -> Result<(), SysError> {
     if is_mapped() {
         return Ok(());
     }
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
-    let protection = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a new mapping that replaces nothing.
-    let at = unsafe { libc::syscall(libc::SYS_mmap, ADDRESS, PAGE_BYTES, protection, flags, -1isize, 0usize) };
-    match usize::try_from(at) {
-        Ok(ADDRESS) => {}
-        // Kernels before 4.17 take the address as a hint.
-        Ok(elsewhere) => {
-            // SAFETY: just mapped, and nobody knows it.
-            unsafe { libc::syscall(libc::SYS_munmap, elsewhere, PAGE_BYTES) };
-            return Err(SysError { call: "mmap of the trampoline", errno: libc::EEXIST });
-        }
-        Err(_) => return Err(SysError::last("mmap of the trampoline")),
+    match map_page(libc::MAP_FIXED_NOREPLACE) {
+        Err(SysError { errno: libc::EEXIST, .. }) if is_reserved() => map_page(libc::MAP_FIXED)?,
+        outcome => outcome?,
     }
     // SAFETY: the page was just mapped, writable, and is ours.
     let page = unsafe { std::slice::from_raw_parts_mut(ADDRESS as *mut u8, PAGE_BYTES) };
@@ -85,6 +76,60 @@ pub fn map() -> Result<(), SysError> {
     crate::mem::protect(ADDRESS, PAGE_BYTES, libc::PROT_READ | libc::PROT_EXEC)?;
     MAPPED.store(true, Release);
     Ok(())
+}
+
+/// Maps a page that can be written.
+fn map_page(place: i32) -> Result<(), SysError> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | place;
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping that replaces nothing, or a page that cannot be accessed.
+    let at = unsafe { libc::syscall(libc::SYS_mmap, ADDRESS, PAGE_BYTES, protection, flags, -1isize, 0usize) };
+    match usize::try_from(at) {
+        Ok(ADDRESS) => Ok(()),
+        // Kernels before 4.17 take the address as a hint.
+        Ok(elsewhere) => {
+            // SAFETY: just mapped, and not in use yet.
+            unsafe { libc::syscall(libc::SYS_munmap, elsewhere, PAGE_BYTES) };
+            Err(SysError { call: "mmap of the trampoline", errno: libc::EEXIST })
+        }
+        Err(_) => Err(SysError::last("mmap of the trampoline")),
+    }
+}
+
+/// Whether what lies there is addresses only: private anonymous memory that cannot be accessed.
+fn is_reserved() -> bool {
+    std::fs::read_to_string("/proc/self/maps").is_ok_and(|maps| is_reserved_in(&maps))
+}
+
+/// The same by the text of /proc/self/maps (proc(5)): addresses, permissions, offset, device, inode, name.
+fn is_reserved_in(maps: &str) -> bool {
+    maps.lines().any(|line| {
+        let mut words = line.split_ascii_whitespace();
+        let mut next = || words.next().unwrap_or_default();
+        let (addresses, permissions, inode, name) = (next(), next(), { (next(), next(), next()).2 }, next());
+        let holds = |(start, end): (&str, &str)| {
+            let number = |text| usize::from_str_radix(text, 16).unwrap_or(0);
+            (number(start)..number(end)).contains(&ADDRESS)
+        };
+        addresses.split_once('-').is_some_and(holds) && permissions == "---p" && inode == "0" && name.is_empty()
+    })
+}
+
+/// A range of addresses without the page, if it is mapped: what lies below it and above it.
+pub fn around(address: usize, bytes: usize) -> impl Iterator<Item = (usize, usize)> {
+    let end = address.saturating_add(bytes);
+    let inside = is_mapped() && address < ADDRESS + PAGE_BYTES && end > ADDRESS;
+    let (first, second) = match inside {
+        true => (
+            (address, ADDRESS.saturating_sub(address)),
+            (ADDRESS + PAGE_BYTES, end.saturating_sub(ADDRESS + PAGE_BYTES)),
+        ),
+        false => ((address, bytes), (end, 0)),
+    };
+    // A range without bytes is the kernel's to judge.
+    [Some(first).filter(|(_, bytes)| *bytes > 0 || !inside), Some(second).filter(|(_, bytes)| *bytes > 0)]
+        .into_iter()
+        .flatten()
 }
 
 /// How unwinders get out of the page: the caller's address lies where the stack pointer points. Without it a thread that is
@@ -218,6 +263,33 @@ mod tests {
             assert_eq!(call(libc::SYS_close, [nothing_open, 0, 0, 0, 0, 0]), -(libc::EBADF as isize));
             assert_eq!(*libc::__errno_location(), 77);
         }
+    }
+
+    #[test]
+    fn only_reserved_addresses_are_taken() {
+        let lies_in = |line: &str| is_reserved_in(&format!("55d000-55e000 r--p 00000000 fe:00 7 /bin/x\n{line}\n"));
+        assert!(lies_in("00010000-100100000 ---p 00000000 00:00 0"));
+        assert!(!lies_in("00010000-00100000 ---p 00000000 00:00 0"), "ends below it");
+        assert!(!lies_in("00010000-100100000 rw-p 00000000 00:00 0"), "has content");
+        assert!(!lies_in("00010000-100100000 ---s 00000000 00:01 9 /dev/zero (deleted)"), "is shared");
+        assert!(!lies_in("00010000-100100000 ---p 00000000 fe:00 7 /lib/x"), "is a file");
+        assert!(!lies_in("00010000-100100000 ---p 00000000 00:00 0 [heap]"), "has a name");
+    }
+
+    #[test]
+    fn ranges_go_around_the_page() {
+        map().unwrap();
+        let parts = |address, bytes| around(address, bytes).collect::<Vec<_>>();
+        assert_eq!(
+            parts(ADDRESS - 8192, 8192 + PAGE_BYTES + 4096),
+            [(ADDRESS - 8192, 8192), (ADDRESS + PAGE_BYTES, 4096)]
+        );
+        assert_eq!(parts(ADDRESS, 2 * PAGE_BYTES), [(ADDRESS + PAGE_BYTES, PAGE_BYTES)]);
+        assert_eq!(parts(ADDRESS - 4096, 4097), [(ADDRESS - 4096, 4096)]);
+        assert_eq!(parts(ADDRESS, PAGE_BYTES), []);
+        assert_eq!(parts(ADDRESS + PAGE_BYTES, 4096), [(ADDRESS + PAGE_BYTES, 4096)]);
+        assert_eq!(parts(4096, 0), [(4096, 0)]);
+        assert_eq!(parts(4096, usize::MAX).len(), 2);
     }
 
     #[test]

@@ -46,11 +46,15 @@ pub enum Kind {
     References = 3,
     /// The file is whole. The last block.
     End = 4,
+    /// Of an unordered tape: pages of a phase.
+    Phase = 5,
 }
 
 impl Kind {
     fn of(byte: u8) -> Option<Kind> {
-        [Kind::Head, Kind::Region, Kind::References, Kind::End].into_iter().find(|kind| *kind as u8 == byte)
+        [Kind::Head, Kind::Region, Kind::References, Kind::End, Kind::Phase]
+            .into_iter()
+            .find(|kind| *kind as u8 == byte)
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   tracer, import ──► Writer ──► blocks (framed, checked, each readable by itself) ──► Trace ──► References ──► study
-//!                                                                                                     └──► plan ──► tape
+//!                                                                                                     ├──► plan ──► tape
+//!                                                       traces of several runs ──► compare ──► unordered tape
 //! ```
 //!
 //! The format is in docs/tape.md. Pure code over bytes: no file, no clock, no `unsafe`; a [`Writer`] writes to whatever it is
@@ -10,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod bytes;
+pub mod compare;
 mod error;
 mod frame;
 mod head;

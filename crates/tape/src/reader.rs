@@ -270,6 +270,7 @@ impl<'a> References<'a> {
                 }
                 self.ending = Ending::Whole;
             }
+            Kind::Phase => return Err("a block of a tape"),
         }
         Ok(())
     }

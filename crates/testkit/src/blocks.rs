@@ -27,3 +27,14 @@ pub fn append_block(file: &mut Vec<u8>, version: u8, kind: u8, payload: &[u8]) {
     file.extend_from_slice(&checksum.to_le_bytes());
     file.extend_from_slice(payload);
 }
+
+/// Gives the head of a file, which was changed, the right checksum; blocks behind it are another file's then.
+///
+/// # Panics
+/// The file does not begin with a block.
+pub fn seal_head(file: &mut [u8]) {
+    let length = u32::from_le_bytes(*file[8..].first_chunk().expect("a whole block")) as usize;
+    let payload = &file[FRAME_BYTES..FRAME_BYTES + length];
+    let checksum = XxHash3_64::oneshot_with_seed(XxHash3_64::oneshot_with_seed(0, &file[..16]), payload);
+    file[16..FRAME_BYTES].copy_from_slice(&checksum.to_le_bytes());
+}

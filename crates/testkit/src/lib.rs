@@ -13,6 +13,6 @@ pub mod proxy;
 pub mod sigbus;
 mod wait;
 
-pub use blocks::append_block;
+pub use blocks::{append_block, seal_head};
 pub use hinterland_backend::samples::Rng;
 pub use wait::{HANG, maintain_until, maintained, patient, wait_until, wait_until_or};

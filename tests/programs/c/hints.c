@@ -5,6 +5,7 @@
  * hints useless PAGES ROUNDS AHEAD as walk, but what is fetched is not what is used
  * hints evict PAGES ROUNDS SOON    each page is given up behind its use, in order
  * hints keep PAGES ROUNDS SHARE    the first 1/SHARE of the pages is kept, the others are walked
+ * hints overwrite PAGES ROUNDS AT  AT pages are named and then overwritten, in order (0: not named)
  * hints abuse PAGES ROUNDS SEED    hints that name anything, from threads, handlers and children
  *
  * Every page holds its number. Prints the seconds of the walks and "done". */
@@ -35,6 +36,7 @@ __asm__(".pushsection .note.hinterland, \"a\", @note\n.balign 4\n.long 11, 36, 1
 
 static uint64_t pages, rounds, argument;
 static unsigned char *memory;
+static void *freed;
 static uint32_t *order;
 
 static uint64_t draw(uint64_t *state) {
@@ -144,6 +146,41 @@ static uint64_t walk_beside(void) {
     return sum;
 }
 
+/* Writes every word of a page, with content of this round. */
+static void write_whole(uint64_t page, uint64_t round) {
+    uint64_t state = (round << 32) + page + 1;
+    for (int word = 0; word < 512; word++) words(page)[word] = draw(&state);
+    words(page)[3] = page + 1;
+    words(page)[511] = ~page;
+}
+
+static void must_be_whole(uint64_t page, uint64_t round) {
+    uint64_t state = (round << 32) + page + 1;
+    check(page);
+    for (int word = 0; word < 511; word++) {
+        uint64_t value = draw(&state);
+        if (word != 3 && words(page)[word] != value) wrong(page);
+    }
+}
+
+static uint64_t overwrite(uint64_t round) {
+    for (uint64_t at = 0; at < pages; at++) {
+        if (argument && at % argument == 0) hinterland_overwrite(memory + at * PAGE, argument * PAGE);
+        write_whole(at, round);
+    }
+    return round;
+}
+
+/* Promises that are kept, because nothing is written there; or have no effect. */
+static void promise_any(uint64_t *state) {
+    const struct hinterland_hints *hints = hinterland_hints(1);
+    void *addresses[] = {state, NULL, (void *)UINTPTR_MAX};
+    uint64_t page = draw(state) % pages;
+    if (draw(state) % 4 == 0) hinterland_overwrite(addresses[draw(state) % 3], draw(state) % (PAGE / 2));
+    else if (draw(state) % 3 == 0) hinterland_overwrite(freed, draw(state) % (1 << 20));
+    else if (hints) hints->overwrite(memory + page * PAGE + draw(state) % PAGE, draw(state) % ((pages - page) * PAGE));
+}
+
 /* An address of any kind: far, near, freed, not mapped, nonsense. */
 static void *any_address(uint64_t *state, void *freed) {
     switch (draw(state) % 8) {
@@ -184,7 +221,7 @@ static void hint(uint64_t *state, void *freed) {
     case 8: if (hints) hints->loop_end(of, draw(state) % 1000); break;
     case 9: if (hints) hints->loop_fetchv(of, several, 4, length); break;
     case 10: if (hints) hints->loop_evict(of, address, length % (64 * PAGE), (int)draw(state) % 2); break;
-    case 11: if (hints) hints->overwrite(address, length); break;
+    case 11: promise_any(state); break;
     default: hinterland_fetch(address, length);
     }
 }
@@ -197,8 +234,6 @@ static void *freed_memory(void) {
     munmap(freed, 1 << 20);
     return freed;
 }
-
-static void *freed;
 
 static void on_alarm(int signal) {
     static uint64_t state = 4711;
@@ -262,8 +297,12 @@ int main(int argc, char **argv) {
             else if (!strcmp(mode, "loop")) sum += walk_loop();
             else if (!strcmp(mode, "evict")) sum += walk_behind();
             else if (!strcmp(mode, "keep")) sum += walk_beside();
+            else if (!strcmp(mode, "overwrite")) sum += overwrite(round);
             else return 2;
         }
+    }
+    if (!strcmp(mode, "overwrite")) {
+        for (uint64_t page = 0; page < pages; page++) must_be_whole(page, rounds - 1);
     }
     printf("%.3f seconds, sum %llx\ndone\n", now() - begin, (unsigned long long)sum);
     return 0;

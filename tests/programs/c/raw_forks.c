@@ -1,8 +1,9 @@
 /* Forks by an instruction of the program's own, which nobody sees: the child must not find zeros where its memory was.
- * Usage: raw_forks read | write | heap | stack | exit | grandchild | settls
+ * Usage: raw_forks read | write | heap | heaps | busy | stack | exit | grandchild | settls
  * Natively every child ends with 7. */
 #define _GNU_SOURCE
 #include "pattern.h"
+#include <pthread.h>
 #include <signal.h>
 #include <sched.h>
 #include <string.h>
@@ -40,6 +41,12 @@ static void child(const char *way) {
     leave(7);
 }
 
+/* Takes and gives back memory all the time: the locks of the allocator are in use. */
+static void *allocates(void *unused) {
+    for (;;) free(memset(malloc(300000), 1, 300000));
+    return unused;
+}
+
 static void report(const char *who, pid_t pid) {
     int status = -1;
     if (pid < 0 || waitpid(pid, &status, 0) != pid) printf("%s: no child\n", who);
@@ -64,6 +71,18 @@ int main(int argc, char **argv) {
         }
         report("child", pid);
         way = "read";
+    }
+    /* Many, each while threads of the library may be at work: none of them may wait for a lock that one of those had. */
+    pthread_t thread;
+    for (int i = 0; i < 6 && !strcmp(way, "busy"); i++)
+        if (pthread_create(&thread, NULL, allocates, NULL)) return 3;
+    for (int i = 0; i < 150 && (!strcmp(way, "heaps") || !strcmp(way, "busy")); i++) {
+        int status = -1;
+        for (uint64_t page = 0; page < 256; page++)
+            (void)*(volatile uint64_t *)&memory[((uint64_t)i * 256 + page) % (MEBIBYTES * 256) * 512];
+        if (!(pid = raw(SYS_clone, SIGCHLD))) child("heap");
+        if (pid < 0 || waitpid(pid, &status, 0) != pid) return 1;
+        if (!WIFSIGNALED(status) && !(WIFEXITED(status) && WEXITSTATUS(status) == 125)) return 2;
     }
     if (!(pid = raw(SYS_clone, SIGCHLD))) child(way);
     report(way, pid);

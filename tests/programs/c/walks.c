@@ -1,7 +1,8 @@
 /* Walks through one mapping in a known order, so that a trace of it can be checked reference by reference.
  *
- * walks sequential|stride[-N]|random|threads|forever|together|given-up PAGES ROUNDS      stride: every tenth page, or every Nth; given-up: each
- *      round writes to all pages, reads them, and discards them
+ * walks sequential|stride[-N]|random|permuted-SEED|threads|forever|together|given-up PAGES ROUNDS      stride: every tenth page, or every Nth;
+ *      permuted: an eighth of the pages after the other, the pages of each in an order that the seed says; given-up: each round writes to all
+ *      pages, reads them, and discards them
  *
  * Prints the address of the mapping before the walk, and "done" and a sum after it. Between the two it touches no other memory
  * than its stack. Every page holds its number, which is checked. */
@@ -36,6 +37,23 @@ static void touch(uint64_t page) {
 static uint64_t next(uint64_t *state) {
     *state = *state * 6364136223846793005u + 1442695040888963407u;
     return *state >> 33;
+}
+
+/* Each eighth of the pages, in an order of its own each time. */
+static int permuted(uint64_t seed) {
+    static uint32_t order[1 << 16];
+    uint64_t part = pages / 8, state = seed;
+    if (part > sizeof order / sizeof *order) return 2;
+    for (uint64_t turn = 0; turn < 8 * rounds; turn++) {
+        for (uint64_t at = 0; at < part; at++) order[at] = (uint32_t)at;
+        for (uint64_t at = part; at > 1; at--) {
+            uint64_t other = next(&state) % at;
+            uint32_t page = order[other];
+            order[other] = order[at - 1], order[at - 1] = page;
+        }
+        for (uint64_t at = 0; at < part; at++) touch(turn % 8 * part + order[at]);
+    }
+    return 0;
 }
 
 static void *half(void *which) {
@@ -84,6 +102,8 @@ int main(int argc, char **argv) {
     } else if (!strcmp(pattern, "random")) {
         uint64_t state = 42;
         for (uint64_t count = 0; count < pages * rounds; count++) touch(next(&state) % pages);
+    } else if (!strncmp(pattern, "permuted-", 9)) {
+        if (permuted(strtoull(pattern + 9, NULL, 10))) return 2;
     } else if (!strcmp(pattern, "threads")) {
         pthread_t threads[THREADS];
         for (uint64_t number = 0; number < THREADS; number++)

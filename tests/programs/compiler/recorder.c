@@ -22,7 +22,7 @@ static struct object {
     unsigned pages, fetched_before, late, outside, evicted, again;
     unsigned char fetched[PAGES_MAX], touched[PAGES_MAX], left[PAGES_MAX];
 } objects[OBJECTS_MAX];
-static unsigned count, strayed, begins, ends;
+static unsigned count, strayed, begins, ends, promised;
 
 static struct object *object_of(uintptr_t address) {
     for (unsigned i = 0; i < count; i++)
@@ -69,8 +69,8 @@ void recorder_report(void) {
         fprintf(stderr, "%s touched %u ahead %u late %u evicted %u again %u\n", object->name, object->pages, object->fetched_before, object->late,
                 object->evicted, object->again);
     }
-    fprintf(stderr, "strayed %u begins %u ends %u\n", strayed, begins, ends);
-    count = strayed = begins = ends = 0;
+    fprintf(stderr, "strayed %u begins %u ends %u promised %u\n", strayed, begins, ends, promised);
+    count = strayed = begins = ends = promised = 0;
 }
 
 struct hinterland_loop {
@@ -109,6 +109,14 @@ static void evict(struct hinterland_loop *loop, const void *address, size_t byte
     mprotect((void *)begin, end - begin, PROT_NONE);
 }
 
+/* The worst that a promise allows: what is there is gone at once. */
+static void overwrite(void *address, size_t bytes) {
+    uintptr_t begin = ((uintptr_t)address + PAGE - 1) / PAGE * PAGE, end = ((uintptr_t)address + bytes) / PAGE * PAGE;
+    if (begin >= end || object_of(begin)) return;
+    memset((void *)begin, 0xa5, end - begin);
+    promised += (end - begin) / PAGE;
+}
+
 static uint64_t loop_begin(struct hinterland_loop *loop, const void *address, uint64_t bytes, uint64_t iterations) {
     (void)address, (void)bytes, (void)iterations;
     if (!loop->name || !strchr(loop->name, ':') || loop->state[0]) abort();
@@ -126,7 +134,7 @@ static void unused(void) { abort(); }
 
 const void *hinterland_hints(uint32_t version) {
     static void (*const hints[13])(void) = {
-        unused, unused, unused, unused, unused, unused, unused, unused, (void (*)(void))loop_begin, (void (*)(void))loop_end,
+        unused, unused, unused, unused, unused, unused, (void (*)(void))overwrite, unused, (void (*)(void))loop_begin, (void (*)(void))loop_end,
         (void (*)(void))fetch, (void (*)(void))fetchv, (void (*)(void))evict,
     };
     static struct {

@@ -50,7 +50,7 @@ pub const KINDS: [(&str, &[Case]); 9] = [
 ];
 
 /// What is documented and has no outcome in the table, with the place.
-pub const DOCUMENTED: [(&str, &str); 5] = [
+pub const DOCUMENTED: [(&str, &str); 4] = [
     (
         "process_vm_readv, process_vm_writev, ptrace and `/proc/PID/mem` from outside the run",
         "../compatibility.md#calls",
@@ -61,7 +61,6 @@ pub const DOCUMENTED: [(&str, &str); 5] = [
         "../compatibility.md#programs-that-confine-themselves",
     ),
     ("CPython's warning at a fork, for which it counts threads in `/proc/self/stat`", "../compatibility.md#limits"),
-    ("an auditor of the loader (`LD_AUDIT`) that is named inside the run", "../compatibility.md#limits"),
 ];
 
 const MEMORY: [Case; 16] = [
@@ -116,7 +115,7 @@ const MEMORY: [Case; 16] = [
     ),
 ];
 
-const RUNTIMES: [Case; 10] = [
+const RUNTIMES: [Case; 12] = [
     case("own_malloc", "has an allocator of its own that keeps thread data in far memory", program("own_malloc", &[])),
     case(
         "own_pool",
@@ -126,6 +125,11 @@ const RUNTIMES: [Case; 10] = [
     case("early_pool", "maps memory inside the far range before any library begins", program("field/early_pool", &[]))
         .but(TAKEN, TAKEN)
         .near(),
+    case(
+        "low_pool",
+        "reserves the lowest 4 GiB before any library begins, as Chromium does, and counts its threads by the links of their directory",
+        program("field/early_pool", &["low"]),
+    ),
     case(
         "deepbind",
         "frees its memory in a library that it opened with `RTLD_DEEPBIND`, and the other way round",
@@ -141,6 +145,7 @@ const RUNTIMES: [Case; 10] = [
         .near(),
     case("second_libc", "works with a second libc (`dlmopen`)", program("field/second_libc", &[])),
     case("auditor", "is watched by an auditor of the loader (`LD_AUDIT`)", Proof::Test("lifecycle::start_up::auditor")),
+    case("auditor_inside", "starts another one with an auditor", Proof::Test("lifecycle::start_up::auditor_inside")),
     case("go", "is written in Go, with C beside it (cgo)", Proof::Test("lifecycle::memory_calls::go"))
         .but(AsNatively, Refused("written in Go")),
     case(
@@ -330,7 +335,7 @@ const fn script(script: &'static str) -> Proof {
 
 const VALGRIND: Outcome = Refused("it runs under Valgrind");
 
-const OTHERS: [Case; 7] = [
+const OTHERS: [Case; 8] = [
     case("mpi", "Open MPI, two ranks", Proof::Test("lifecycle::real::mpi")),
     case("sbcl", "SBCL", Proof::Test("lifecycle::real::sbcl")),
     case("file", "file(1), which confines itself", Proof::Test("lifecycle::real::file")),
@@ -341,5 +346,10 @@ const OTHERS: [Case; 7] = [
         Proof::Test("lifecycle::real::mimalloc"),
     ),
     case("jemalloc", "the same with jemalloc", Proof::Test("lifecycle::real::jemalloc")),
+    case(
+        "chromium",
+        "Chromium, headless: a page whose script visits and replaces 160 MiB of strings in random order",
+        Proof::Test("lifecycle::real::chromium"),
+    ),
     case("valgrind", "echo under Valgrind", Proof::Test("lifecycle::real::valgrind")).but(VALGRIND, VALGRIND),
 ];

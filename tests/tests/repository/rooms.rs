@@ -22,7 +22,16 @@ const BUILDINGS: &[Building] = &[
             ("system", &["sys"]),
             (
                 "values",
-                &["state", "slot", "fault_path", "watch", "proportional_share", "forward_progress", "monitor_affinity"],
+                &[
+                    "state",
+                    "slot",
+                    "fault_path",
+                    "watch",
+                    "proportional_share",
+                    "forward_progress",
+                    "monitor_affinity",
+                    "own_processors",
+                ],
             ),
             ("waits", &["blocked", "decisions", "schedule", "waiters", "thread_state", "own_threads"]),
             ("tables", &["kernel", "staging", "account", "queues", "hint_ring", "page_counts", "pin", "wp_range"]),

@@ -12,8 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// The tests of this file.
-pub fn trials() -> Vec<Trial> {
-    let natives = Arc::new(Natives::default());
+pub fn trials(natives: &Arc<Natives>) -> Vec<Trial> {
     let runs = if suite::full() { [runs::product(), runs::full_size()].concat() } else { runs::pairwise() };
     runs.into_iter().map(|run| trial(run, natives.clone())).collect()
 }
@@ -47,7 +46,7 @@ type NativeRun = Arc<Once<(Place, Arc<native::Native>)>>;
 
 /// Native runs, made when the first test needs them; and the places of the managed ones that are under way.
 #[derive(Default)]
-struct Natives {
+pub struct Natives {
     runs: Mutex<HashMap<(&'static str, u64), NativeRun>>,
     slots: Mutex<HashSet<usize>>,
 }
@@ -74,7 +73,8 @@ impl Drop for Slot<'_> {
 }
 
 impl Natives {
-    fn of(&self, scenario: &'static Scenario, size_bytes: u64) -> Result<(Place, Arc<native::Native>)> {
+    /// The inputs of a program at this size and its native run.
+    pub fn of(&self, scenario: &'static Scenario, size_bytes: u64) -> Result<(Place, Arc<native::Native>)> {
         // Tests of other programs need not wait while this one is prepared and run.
         let run = self
             .runs

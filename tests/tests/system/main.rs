@@ -5,18 +5,20 @@ mod conformance;
 mod e2e;
 mod lifecycle;
 mod runtimes;
+mod soak;
 
 use anyhow::ensure;
 use hinterland_tests::suite;
 use hinterland_tests::{field, promises, runs};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// Those that take longest come first, so that no processor is left with one of them at the end.
 fn main() -> ExitCode {
-    let mut trials = [e2e::trials(), runtimes::trials(), lifecycle::trials(), conformance::trials()]
-        .into_iter()
-        .flatten()
-        .collect::<Vec<_>>();
+    let natives = Arc::default();
+    let e2e = [e2e::trials(&natives), runtimes::trials(), soak::trials(natives)].into_iter().flatten();
+    let mut trials =
+        [e2e.collect(), lifecycle::trials(), conformance::trials()].into_iter().flatten().collect::<Vec<_>>();
     let names = trials.iter().map(|trial| trial.name().to_owned()).collect();
     trials.push(suite::trial("repository::named_in_the_specification", || None, move || named(names)));
     trials.push(suite::trial("repository::every_pair_of_settings", || None, pairs));

@@ -70,7 +70,7 @@ choices! {
     /// How much comes to a thread that waits for a page.
     GranularityName, "granularity" {
         #[default] Page = "page", "the page";
-        Block = "block", "the aligned block around it, of 16 KiB to 1 MiB, in one load";
+        Block = "block", "the aligned block around it, of 16 KiB to 1 MiB or as --block says, in one load";
         Both = "both", "the page, and its block behind it, as far as blocks have room on the link";
         Auto = "auto", "the page, and its block behind it where a quarter of such pages is used; both in one load where pages queue more than blocks";
     }

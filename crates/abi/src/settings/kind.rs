@@ -16,6 +16,11 @@ const MICROSET_PAGES_MAX: u32 = 1 << 20;
 const WINDOW_PAGES_MAX: u32 = 512;
 /// Pages that are asked for ahead by a tape at most: 256 MiB.
 const TAPE_PAGES_MAX: u32 = 1 << 16;
+/// The smallest block, a page, and the largest, what a huge page has.
+const BLOCK_MIN: ByteCount = ByteCount(4 << 10);
+const BLOCK_MAX: ByteCount = ByteCount(2 << 20);
+/// Processors that can be named: as many as the kernel has at most.
+const CPUS_MAX: u32 = 1024;
 /// The least that may be left to prefetched pages.
 const PREFETCH_CACHE_MIN: ByteCount = ByteCount(1 << 20);
 
@@ -29,6 +34,14 @@ pub const REPLICAS: Kind<Option<usize>> = Kind { read: |text| parse_replicas(tex
 pub const PAGES: Kind<Option<u32>> = Kind { read: |text| parse_pages(text).map(Some), write: shown };
 /// A number of pages, or `auto`: as it was planned.
 pub const TAPE_PAGES: Kind<Option<u32>> = Kind { read: parse_tape_pages, write: shown };
+/// A block's size, or `auto`: as large as it is by itself.
+pub const BLOCK: Kind<Option<ByteCount>> = Kind {
+    read: parse_block,
+    // In full, as above.
+    write: |size| size.map(|size| size.0.to_string()).unwrap_or_default(),
+};
+/// A number of processors, or `auto`: all that there are.
+pub const CPUS: Kind<Option<u32>> = Kind { read: parse_cpus, write: shown };
 /// A number that the launcher writes: what is none says nothing.
 pub const COUNT: Kind<Option<u32>> = Kind { read: |text| Ok(text.parse().ok()), write: shown };
 pub const MICROSET: Kind<Option<u32>> = Kind { read: |text| parse_microset(text).map(Some), write: shown };
@@ -75,6 +88,10 @@ pub enum EnvError {
     Replicas(String),
     /// Not a size for a microset.
     Microset(String),
+    /// Not the size of a block.
+    Block(String),
+    /// Not a number of processors.
+    Cpus(String),
     /// Neither yes nor no.
     Switch(String),
     /// Not a slowdown.
@@ -101,6 +118,13 @@ impl fmt::Display for EnvError {
                     "{question}{size} is below the smallest prefetch cache, {PREFETCH_CACHE_MIN}: four usual windows"
                 )
             }
+            EnvError::Block(s) => {
+                write!(
+                    f,
+                    "'{s}' is neither auto nor the size of a block: a power of two from {BLOCK_MIN} to {BLOCK_MAX}, such as 64K"
+                )
+            }
+            EnvError::Cpus(s) => write!(f, "'{s}' is neither auto nor a number of processors from 1 to {CPUS_MAX}"),
             EnvError::Slowdown(e) => e.fmt(f),
             EnvError::Switch(s) => write!(f, "'{s}' is neither yes nor no; write 1 or 0"),
             EnvError::Microset(s) => write!(f, "'{s}' is not a number of pages from 1 to {MICROSET_PAGES_MAX}"),
@@ -118,6 +142,31 @@ pub fn parse_microset(text: &str) -> Result<u32, EnvError> {
     match text.parse() {
         Ok(pages @ 1..=MICROSET_PAGES_MAX) => Ok(pages),
         _ => Err(EnvError::Microset(text.into())),
+    }
+}
+
+/// Reads the size of a block; `None`: what it is by itself.
+///
+/// # Errors
+/// It is neither `auto` nor one.
+pub fn parse_block(text: &str) -> Result<Option<ByteCount>, EnvError> {
+    if text == "auto" {
+        return Ok(None);
+    }
+    let is_block = |size: &ByteCount| (BLOCK_MIN..=BLOCK_MAX).contains(size) && size.0.is_power_of_two();
+    let size = text.parse().ok().filter(is_block);
+    size.map(Some).ok_or_else(|| EnvError::Block(text.into()))
+}
+
+/// Reads a number of processors; `None`: all.
+///
+/// # Errors
+/// It is neither `auto` nor one.
+pub fn parse_cpus(text: &str) -> Result<Option<u32>, EnvError> {
+    match text.parse() {
+        _ if text == "auto" => Ok(None),
+        Ok(cpus @ 1..=CPUS_MAX) => Ok(Some(cpus)),
+        _ => Err(EnvError::Cpus(text.into())),
     }
 }
 

@@ -18,6 +18,6 @@ mod table;
 mod tests;
 
 pub use choices::{EvictName, FaultPathName, GranularityName, HeapMode, PlacementName, PrefetchName};
-pub use kind::{EnvError, parse_microset, parse_prefetch_cache, parse_switch};
+pub use kind::{EnvError, parse_block, parse_cpus, parse_microset, parse_prefetch_cache, parse_switch};
 pub use setting::{Form, Setting, Sources};
 pub use table::{LauncherSettings, SETTINGS, Settings, variables};

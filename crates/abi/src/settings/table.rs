@@ -2,7 +2,8 @@
 
 use super::choices::{EvictName, FaultPathName, GranularityName, HeapMode, PlacementName, PrefetchName};
 use super::kind::{
-    BUDGET, CACHE, COUNT, EnvError, MICROSET, PAGES, REPLICAS, SLOWDOWN, SWITCH, TAPE_PAGES, TEXT, WORDS, choice,
+    BLOCK, BUDGET, CACHE, COUNT, CPUS, EnvError, MICROSET, PAGES, REPLICAS, SLOWDOWN, SWITCH, TAPE_PAGES, TEXT, WORDS,
+    choice,
 };
 use super::setting::Form::{Choice, Many, One, Switch};
 use super::setting::{Setting, Sources, settings};
@@ -18,7 +19,7 @@ settings! {
             "Bound on local pages, compressed store and metadata together",
             "", "2G";
         FAR "far" far: Vec<String> = WORDS, Many("URL"), Run,
-            "Where cold pages go; repeat for several, fastest first",
+            "Where cold pages go; repeat for several, fastest first: compressed[:CAP], numa:NODE[:SIZE] (plain pages in memory of a NUMA node, not counted by --ram), file:PATH, tcp://HOST, unix:/PATH, etcd://HOST/POOL",
             "compressed RAM, then a file", "compressed:4G file:/var/tmp?size=16G";
         PLACEMENT "placement" placement: PlacementName = choice(), Choice("PLACEMENT", PlacementName::CHOICES), Run,
             "Which of several --far a page goes to",
@@ -59,12 +60,18 @@ settings! {
         GRANULARITY "granularity" granularity: GranularityName = choice(), Choice("GRANULARITY", GranularityName::CHOICES), Run,
             "How much comes to a thread that waits for a page: the page, or pages around it as well",
             "page";
+        BLOCK "block" block: Option<ByteCount> = BLOCK, One("SIZE|auto"), Run,
+            "Size of a block of --granularity, which is auto then if it is not set: a power of two from 4K (the page alone) to 2M, at most a 64th of local memory",
+            "auto: bandwidth times delay of the link, 16K to 1M", "64K";
         TAPE_BATCH "tape-batch" tape_batch_pages: Option<u32> = TAPE_PAGES, One("PAGES|auto"), Run,
             "With --tape: pages that are asked for at a time (BATCH_SIZE)",
             "auto: a fifth of what was planned to be ahead, 100 at most", "100";
         TAPE_LOOKAHEAD "tape-lookahead" tape_lookahead_pages: Option<u32> = TAPE_PAGES, One("PAGES|auto"), Run,
             "With --tape: pages that are asked for before the program is a batch away from them (LOOKAHEAD)",
             "auto: the rest of it, 400 at most", "400";
+        CPUS "cpus" cpus: Option<u32> = CPUS, One("N|auto"), Run,
+            "Processors that the pager's own threads may take at once, in all processes of the run (evictor, read-ahead, monitors, maintenance); on the inline path the program's threads serve their faults themselves, beside that",
+            "auto: all that the program may use", "2";
         FAULT_PATH "fault-path" fault_path: FaultPathName = choice(), One("auto|monitor|inline"), Run,
             "Who serves faults: auto, monitor (a thread beside the program's), inline (the thread that faults)",
             "auto";

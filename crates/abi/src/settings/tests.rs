@@ -32,8 +32,10 @@ fn reads_back_what_it_writes() {
         read_ahead_pages: Some(16),
         prefetch_cache: Some(ByteCount(4 << 20)),
         granularity: GranularityName::Auto,
+        block: Some(ByteCount(2 << 20)),
         tape_batch_pages: Some(50),
         tape_lookahead_pages: Some(200),
+        cpus: Some(2),
         fault_path: FaultPathName::Inline,
         features: "6.1".into(),
         trace: "/tmp/app.trace".into(),
@@ -58,6 +60,12 @@ fn names_the_variable_that_is_wrong() {
     assert_eq!(read(&[(variables::PREFETCH_CACHE, "512K")]).unwrap_err().0, variables::PREFETCH_CACHE);
     assert_eq!(read(&[(variables::MICROSET, "0")]).unwrap_err().0, variables::MICROSET);
     assert_eq!(read(&[(variables::TAPE_BATCH, "0")]).unwrap_err().0, variables::TAPE_BATCH);
+    for nonsense in ["0", "2K", "48K", "4M", "huge"] {
+        assert_eq!(read(&[(variables::BLOCK, nonsense)]).unwrap_err().0, variables::BLOCK);
+    }
+    assert_eq!(read(&[(variables::BLOCK, "auto")]).map(|read| read.block), Ok(None));
+    assert_eq!(read(&[(variables::CPUS, "0")]).unwrap_err().0, variables::CPUS);
+    assert_eq!(read(&[(variables::CPUS, "auto")]).map(|read| read.cpus), Ok(None));
     assert_eq!(read(&[(variables::TAPE_LOOKAHEAD, "auto")]).map(|read| read.tape_lookahead_pages), Ok(None));
 }
 

@@ -32,6 +32,8 @@ statistics! {
             received_bytes: Bytes = "Bytes of pages that came from a memory node by messages.";
             recompressed_pages: Pages = "Stored pages that were compressed again, because they stayed.";
             recompression_saved_bytes: Bytes = "Bytes that these took less than before.";
+            promoted_pages: Pages = "Pages that came from lower tiers because they were wanted again.";
+            demoted_pages: Pages = "Pages that went to lower tiers to make room.";
             losses: Events = "Losses of a memory node.";
             rebuilt_pages: Pages = "Pages copied to a memory node in place of lost replicas.";
             hedged_loads: Events = "Loads that were sent to another memory node, too, because this one was late.";
@@ -39,6 +41,7 @@ statistics! {
         maxima {
             capacity_bytes: Bytes = "Bytes that may be stored at most; of a memory node, its quota, 0 while it is lost.";
             encrypted: Flag = "It receives encrypted pages only.";
+            link_processes: Events = "Processes that used its modelled link at the same time, at most; 0: no link is modelled that processes share.";
         }
     }
     tail {}

@@ -90,6 +90,11 @@ statistics! {
             tape_pages: Pages = "Pages of those batches.";
             tape_left: Events = "Times that a thread left its tape.";
             tape_resumed: Events = "Times that a thread was found on its tape again.";
+            tape_beside_faults: Faults = "Major faults of threads on their tapes for pages that their tapes do not have there.";
+            tape_early_faults: Faults = "Major faults of threads on their tapes for pages that the plan has in local memory: they left early.";
+            tape_phases: Events = "Phases of an unordered tape that was followed.";
+            tape_phases_begun: Events = "Of those, phases that have begun.";
+            tape_phases_given_up: Events = "Of those, phases that were given up: the program came to other pages, or used few of theirs.";
             hint_fetched_pages: Pages = "Far pages that were fetched because hints name them.";
             hint_used_pages: Pages = "Of those, used: observed and inferred.";
             hint_unused_pages: Pages = "Of those, left unused: observed and inferred.";
@@ -102,6 +107,10 @@ statistics! {
             blocks_asked: Events = "Blocks that were asked for around pages that the program waited for.";
             block_pages: Pages = "Pages that came with them.";
             block_used_pages: Pages = "Of those, used.";
+            block_faults: Faults = "Faults that waited for a block instead of the page alone; those that waited for the page are major faults.";
+            block_page_first: Pages = "Pages that were asked for alone although their block was asked for and not sent.";
+            blocks_refused_full: Events = "Blocks that were not asked for because those on their way filled their room.";
+            blocks_refused_unused: Events = "Blocks that were not asked for because too few pages were used of those that came with the last ones near them.";
             direct_reclaims: Faults = "Faults that reclaimed memory themselves.";
             stall_ns: Seconds => "stall_seconds" = "Time that threads of the program waited for faults, summed over threads.";
             forks: Events = "Forks of managed processes.";
@@ -113,6 +122,7 @@ statistics! {
         principal {
             tape_left_position: Events = "Where a thread left its tape the last time: the position on it.";
             tape_left_page: Events = "The page that it asked for there: its number in far memory.";
+            block_size_pages: Pages = "Pages of a block in the end; 0: none could be asked for.";
             prefetch_window_bound_pages: Pages = "The bound on windows in the end, where it follows the link; 0: it does not.";
             load_one_ns: Nanoseconds = "A load of one page, where it is measured for that bound; 0: it is not.";
             load_page_ns: Nanoseconds = "Each further page of a load.";
@@ -130,6 +140,7 @@ statistics! {
             patched_bytes: Bytes = "Bytes of these that were written.";
             evicted_zero_pages: Pages = "Pages dropped because they were all zero.";
             hint_evicted_pages: Pages = "Victims that hints named.";
+            hint_overwritten_pages: Pages = "Far pages that were not fetched because their thread had said that it overwrites them.";
             putback_pages: Pages = "Victims that could not be evicted (pinned, or written to meanwhile) and went back to the policy.";
             moved_out_pages: Pages = "Pages taken out of the program by UFFDIO_MOVE, or by write-protect and copy.";
             copied_out_pages: Pages = "Pages evicted by write-protect, copy and drop.";

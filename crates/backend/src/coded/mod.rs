@@ -135,6 +135,10 @@ impl<S: Shard> Backend for Coded<S> {
         self.free_places(&gone);
     }
 
+    fn demand_width(&self) -> usize {
+        self.shards.iter().map(|shard| shard.demand_width()).sum()
+    }
+
     fn copies_cost_ram(&self) -> bool {
         self.shards.iter().any(|shard| shard.copies_cost_ram())
     }

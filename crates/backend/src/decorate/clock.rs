@@ -11,18 +11,22 @@ const WATCHED: Duration = Duration::from_micros(60);
 
 /// Time, and how it passes.
 pub(crate) trait Clock: Send + Sync {
-    /// Nanoseconds since some moment.
+    /// Nanoseconds since some moment, the same for all processes.
     fn now_ns(&self) -> u64;
     /// Returns at `due_ns` or later. `yields`: other threads may have the processor meanwhile, even if the end is late then.
     fn wait_until(&self, due_ns: u64, yields: bool);
 }
 
 /// The machine's clock.
-pub(crate) struct Monotonic(Instant);
+pub(crate) struct Monotonic {
+    begun: Instant,
+    /// When that was, since the machine's start: all processes count from there.
+    begun_ns: u64,
+}
 
 impl Monotonic {
     pub(super) fn new() -> Monotonic {
-        Monotonic(Instant::now())
+        Monotonic { begun: Instant::now(), begun_ns: nanoseconds(thread::since_boot()) }
     }
 
     /// Waits for `duration` from now on, in which `meanwhile` has its time.
@@ -35,7 +39,7 @@ impl Monotonic {
 
 impl Clock for Monotonic {
     fn now_ns(&self) -> u64 {
-        nanoseconds(self.0.elapsed())
+        self.begun_ns.saturating_add(nanoseconds(self.begun.elapsed()))
     }
 
     fn wait_until(&self, due_ns: u64, yields: bool) {

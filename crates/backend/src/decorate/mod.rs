@@ -30,6 +30,9 @@ macro_rules! pass_on {
         fn link_page_ns(&self) -> u64 {
             self.inner.link_page_ns()
         }
+        fn usage(&self, rows: &mut Vec<$crate::BackendUsage>) {
+            self.inner.usage(rows);
+        }
         $crate::decorate::pass_on_but_forks!();
         fn after_fork(&self, side: $crate::ForkSide) -> Result<(), $crate::StoreError> {
             self.inner.after_fork(side)
@@ -37,7 +40,7 @@ macro_rules! pass_on {
     };
 }
 
-/// As `pass_on`, but for `after_fork` and `link_page_ns`.
+/// As `pass_on`, but for `after_fork`, `link_page_ns` and `usage`.
 macro_rules! pass_on_but_forks {
     () => {
         fn patches(&self) -> bool {
@@ -52,14 +55,14 @@ macro_rules! pass_on_but_forks {
         fn free(&self, locations: &[$crate::Location]) {
             self.inner.free(locations);
         }
+        fn demand_width(&self) -> usize {
+            self.inner.demand_width()
+        }
         fn copies_cost_ram(&self) -> bool {
             self.inner.copies_cost_ram()
         }
         fn ram_bytes(&self) -> u64 {
             self.inner.ram_bytes()
-        }
-        fn usage(&self, rows: &mut Vec<$crate::BackendUsage>) {
-            self.inner.usage(rows);
         }
         fn repair(
             &self,

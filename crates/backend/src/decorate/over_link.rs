@@ -6,15 +6,18 @@
 //!
 //! The queue is that of the simulator ([`Link`]), here in real time and without a thread: whoever waits works out what the link has
 //! sent until now, and when the page that it waits for will be there if nobody overtakes it. The backend's own work is done while
-//! the pages travel. Every process has a link of its own.
+//! the pages travel. The processes of a run share the link, where the ledger has room for it: each knows from there what the others send.
 
 use super::clock::{Clock, Monotonic};
 use super::{pass_on_but_forks, patched_bytes, stored_bytes};
 use crate::sync::lock;
 use crate::{
-    Backend, Direction, ForkSide, Link, LinkModel, LoadError, LoadItem, Location, Patch, Priority, StoreError,
+    Backend, BackendUsage, Direction, ForkSide, Link, LinkModel, LoadError, LoadItem, Location, Patch, Priority,
+    StoreError,
 };
+use hinterland_abi::RunLink;
 use hinterland_units::PageBytes;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 /// A backend at the far end of a link.
@@ -22,7 +25,11 @@ pub(crate) struct OverLink<C: Clock = Monotonic> {
     inner: Arc<dyn Backend>,
     model: LinkModel,
     clock: C,
+    /// The run's, for all of its processes.
+    shared: Option<&'static RunLink>,
     traffic: Mutex<Traffic>,
+    /// Processes that used the link at the same time, at most.
+    processes: AtomicU64,
 }
 
 /// A call's number, and a page's among those of the call.
@@ -31,11 +38,22 @@ type Parcel = (u64, usize);
 struct Traffic {
     link: Link<Parcel>,
     calls: u64,
+    /// Who this is, among those that share the link, and its row there; a row can be lost to others.
+    owner: u64,
+    user: Option<usize>,
 }
 
 impl Traffic {
     fn new(model: &LinkModel) -> Traffic {
-        Traffic { link: Link::new(model), calls: 0 }
+        Traffic { link: Link::new(model), calls: 0, owner: new_owner(), user: None }
+    }
+
+    /// Has a row of the link that is shared, if there is one.
+    fn join(&mut self, shared: &'static RunLink, now_ns: u64) {
+        if !self.user.is_some_and(|user| shared.is_of(user, self.owner)) {
+            self.user = shared.join(self.owner, now_ns);
+            self.link.share(self.user.map(|user| (shared, user)));
+        }
     }
 
     /// Lets all happen that has happened by `now_ns`.
@@ -46,17 +64,23 @@ impl Traffic {
     }
 }
 
+/// A number that no other traffic of the run has.
+fn new_owner() -> u64 {
+    static NUMBERS: AtomicU64 = AtomicU64::new(1);
+    u64::from(std::process::id()) << 32 | NUMBERS.fetch_add(1, Relaxed)
+}
+
 impl OverLink {
-    /// Puts a link like `model` before `inner`.
-    pub(crate) fn new(inner: Arc<dyn Backend>, model: LinkModel) -> OverLink {
-        OverLink::timed(inner, model, Monotonic::new())
+    /// Puts a link like `model` before `inner`; where it is shared, all processes of the run have it.
+    pub(crate) fn new(inner: Arc<dyn Backend>, model: LinkModel, shared: Option<&'static RunLink>) -> OverLink {
+        OverLink { shared, ..OverLink::timed(inner, model, Monotonic::new()) }
     }
 }
 
 impl<C: Clock> OverLink<C> {
     fn timed(inner: Arc<dyn Backend>, model: LinkModel, clock: C) -> OverLink<C> {
         let traffic = Mutex::new(Traffic::new(&model));
-        OverLink { inner, model, clock, traffic }
+        OverLink { inner, model, clock, shared: None, traffic, processes: AtomicU64::new(0) }
     }
 
     /// Asks the link to carry pages of so many bytes; returns the call's number.
@@ -64,10 +88,17 @@ impl<C: Clock> OverLink<C> {
         let mut traffic = lock(&self.traffic);
         let now_ns = self.clock.now_ns();
         traffic.advance(now_ns);
+        if let Some(shared) = self.shared {
+            traffic.join(shared, now_ns);
+        }
         traffic.calls += 1;
         let call = traffic.calls;
         for (page, bytes) in pages.enumerate() {
             traffic.link.submit(now_ns, (call, page), direction, bytes, priority);
+        }
+        traffic.link.say(now_ns);
+        if let Some(shared) = self.shared {
+            self.processes.fetch_max(shared.users(now_ns), Relaxed);
         }
         call
     }
@@ -76,7 +107,9 @@ impl<C: Clock> OverLink<C> {
     fn await_page(&self, parcel: Parcel, priority: Priority) {
         let due_ns = || {
             let mut traffic = lock(&self.traffic);
-            traffic.advance(self.clock.now_ns());
+            let now_ns = self.clock.now_ns();
+            traffic.advance(now_ns);
+            traffic.link.say(now_ns);
             traffic.link.done_ns(parcel)
         };
         while let Some(due_ns) = due_ns() {
@@ -134,8 +167,17 @@ impl<C: Clock> Backend for OverLink<C> {
         if side == ForkSide::Child {
             // Of what the parent had under way, nobody here waits for anything.
             *lock(&self.traffic) = Traffic::new(&self.model);
+            self.processes.store(0, Relaxed);
         }
         self.inner.after_fork(side)
+    }
+
+    fn usage(&self, rows: &mut Vec<BackendUsage>) {
+        let before = rows.len();
+        self.inner.usage(rows);
+        for row in &mut rows[before..] {
+            row.link_processes = self.processes.load(Relaxed);
+        }
     }
 
     fn link_page_ns(&self) -> u64 {
@@ -260,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_has_a_link_of_its_own() {
+    fn what_the_parent_had_under_way_is_not_the_childs() {
         let far = over_link();
         let locations = stored(&far, 2);
         // Somebody has asked for pages, and is not there any more.
@@ -273,7 +315,7 @@ mod tests {
     #[test]
     fn real_calls_take_as_long_as_their_pages() {
         // A page takes 33 µs and a call 2 ms more.
-        let far = OverLink::new(reference(), "2ms:1Gb/s".parse().unwrap());
+        let far = OverLink::new(reference(), "2ms:1Gb/s".parse().unwrap(), None);
         let begun = Instant::now();
         let locations = stored(&far, 30);
         assert!(begun.elapsed().as_micros() >= 2_983, "30 pages need 983 µs, and 2 ms");

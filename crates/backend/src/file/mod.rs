@@ -33,7 +33,7 @@ use std::sync::{Mutex, OnceLock};
 const SLOT_BITS: u32 = 36;
 /// Files that one process can know: as many forks deep as a location's index reaches.
 const FILES_MAX: usize = 1 << (Location::BITS - SLOT_BITS);
-/// Calls of each sort that can be under way at once; more threads wait.
+/// Calls of each sort that can be under way at once; more threads wait. Of demands there may be others (`threads=`).
 const DEMAND_WORKERS: usize = 8;
 const BACKGROUND_WORKERS: usize = 4;
 /// Operations of a background call that may be in flight while a demand load is under way.
@@ -42,6 +42,26 @@ const SHALLOW: usize = 1;
 const BATCHES_BETWEEN_LOOKS: usize = 16;
 /// Pages that one background operation moves, so that a demand load never waits for more: 128 KiB.
 const BACKGROUND_RUN_PAGES: usize = 32;
+
+/// How much of a file is under way at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileWidth {
+    /// Operations that one call can have in flight, where they go through io_uring.
+    pub depth: usize,
+    /// Threads that can wait for pages at once; more wait for those.
+    pub threads: usize,
+}
+
+impl FileWidth {
+    /// The most of both: a ring has so many entries, and each thread's call a ring.
+    pub const MAX: usize = RING_ENTRIES as usize;
+}
+
+impl Default for FileWidth {
+    fn default() -> FileWidth {
+        FileWidth { depth: RING_ENTRIES as usize, threads: DEMAND_WORKERS }
+    }
+}
 
 /// How a `file` backend is made.
 #[derive(Clone, Debug)]
@@ -54,6 +74,8 @@ pub struct FileOptions {
     pub io: IoMethod,
     /// Whether to bypass the page cache where the file system allows it.
     pub direct: bool,
+    /// How much is under way at once.
+    pub width: FileWidth,
 }
 
 /// Pages in a file.
@@ -95,7 +117,7 @@ impl FileBackend {
             slots: Mutex::new(Slots::new(capacity_slots(&options))),
             fork_group: Mutex::default(),
             batches: AtomicUsize::new(0),
-            demand_workers: Pool::new(DEMAND_WORKERS, move || Worker::new(method)),
+            demand_workers: Pool::new(options.width.threads, move || Worker::new(method)),
             background_workers: Pool::new(BACKGROUND_WORKERS, move || Worker::new(method)),
             demands_under_way: AtomicUsize::new(0),
             counters: Counters::default(),
@@ -132,7 +154,7 @@ impl FileBackend {
 
     fn depth(&self, priority: Priority) -> usize {
         let yield_way = priority != Priority::Demand && self.demands_under_way.load(Relaxed) > 0;
-        if yield_way { SHALLOW } else { RING_ENTRIES as usize }
+        if yield_way { SHALLOW } else { self.options.width.depth }
     }
 
     fn device_error(&self, error: &std::io::Error) -> StoreError {
@@ -392,6 +414,10 @@ impl Backend for FileBackend {
         Some(self.files.iter().filter_map(|file| file.get().map(FarFile::fd)).collect())
     }
 
+    fn demand_width(&self) -> usize {
+        self.options.width.threads
+    }
+
     fn copies_cost_ram(&self) -> bool {
         false
     }
@@ -429,5 +455,36 @@ impl Backend for FileBackend {
         self.own.store(own + 1, Relaxed);
         *lock(&self.slots) = Slots::new(capacity_slots(&self.options));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_has_no_more_under_way_than_its_width() {
+        let width = FileWidth { depth: 3, threads: 2 };
+        let (path, capacity_bytes) = (std::env::temp_dir(), 64 * PAGE_BYTES as u64);
+        let options = FileOptions { path, capacity_bytes, io: IoMethod::Auto, direct: true, width };
+        let file = FileBackend::new("file".into(), options).expect("the file can be made");
+        assert_eq!(file.depth(Priority::Demand), 3);
+        assert_eq!(file.depth(Priority::Prefetch), 3);
+        let mut out = vec![Ok(Location(0)); 64];
+        file.store(&[&[7; PAGE_BYTES]; 64], Priority::WriteBack, &mut out);
+        let locations: Vec<Location> = out.into_iter().map(|answer| answer.expect("room")).collect();
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for location in locations.iter().rev().step_by(3) {
+                        let mut into = [0; PAGE_BYTES];
+                        let items = &mut [LoadItem { location: *location, into: &mut into }];
+                        file.load(items, Priority::Demand, &mut |_, page| assert!(page.is_ok()));
+                        assert_eq!(into, [7; PAGE_BYTES]);
+                    }
+                });
+            }
+        });
+        assert!((1..=2).contains(&file.demand_workers.made()), "{} threads loaded at once", file.demand_workers.made());
     }
 }

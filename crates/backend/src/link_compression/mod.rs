@@ -262,6 +262,10 @@ impl Backend for LinkCompressed {
         self.inner.descriptors_if_confined()
     }
 
+    fn demand_width(&self) -> usize {
+        self.inner.demand_width()
+    }
+
     fn copies_cost_ram(&self) -> bool {
         self.inner.copies_cost_ram()
     }

@@ -29,8 +29,10 @@ pub(super) const DEMANDED_LATELY_NS: u64 = 1_000_000;
 
 // Lanes of a link.
 
-/// Threads that can wait for pages at once; more wait for those.
+/// Threads that can wait for pages at once; more wait for those. A pool may have other numbers (`lanes=`).
 pub const DEMAND_LANES: usize = 8;
+/// The most that a pool may have: a node takes 64 lanes of a session, and there are others beside these.
+pub const DEMAND_LANES_MAX: usize = 32;
 pub(super) const BACKGROUND_LANES: usize = 2;
 /// Time after which a node that had too many connections is asked again.
 pub(super) const BUSY_PAUSE: Duration = Duration::from_millis(20);
@@ -123,6 +125,8 @@ pub struct Timing {
     pub share: LinkShare,
     /// Whether what changed of a page is written over its copy, where that is less than the page.
     pub sub_page: bool,
+    /// Threads that can wait for pages of a node at once: lanes of each link.
+    pub lanes: usize,
 }
 
 impl Default for Timing {
@@ -143,6 +147,7 @@ impl Default for Timing {
             rebuild_bytes_per_second: 64 << 20,
             share: LinkShare::Auto,
             sub_page: false,
+            lanes: DEMAND_LANES,
         }
     }
 }

@@ -7,7 +7,7 @@ use super::channel::Channel;
 use super::figures::{Answered, LastReport};
 use super::lane::Lane;
 use super::lanes::{Lanes, Taken};
-use super::limits::{AnswerLimit, BACKGROUND_LANES, BUSY_PAUSE, DEMAND_LANES, OWING, RETRIED_NS, SECOND_LIMIT, Timing};
+use super::limits::{AnswerLimit, BACKGROUND_LANES, BUSY_PAUSE, OWING, RETRIED_NS, SECOND_LIMIT, Timing};
 use super::link_estimate::SharedEstimate;
 use super::member::{Node, NodeAddress};
 use super::recall::Recall;
@@ -63,7 +63,7 @@ impl Link {
             name: name.clone(),
             session: Mutex::new(None),
             for_child: Mutex::new(None),
-            demand: Lanes::new(DEMAND_LANES),
+            demand: Lanes::new(node.timing.lanes),
             background: Lanes::new(BACKGROUND_LANES),
             demands_under_way: AtomicUsize::new(0),
             slabs: AtomicUsize::new(0),

@@ -172,6 +172,10 @@ impl Backend for NodePool {
         self.slabs.links.healthy().iter().map(|link| link.estimate.page_ns()).max().unwrap_or(0)
     }
 
+    fn demand_width(&self) -> usize {
+        self.slabs.links.iter().filter(|link| link.lost().is_none()).count() * self.slabs.timing.lanes
+    }
+
     fn load_while(
         &self,
         items: &mut [LoadItem<'_>],
@@ -223,6 +227,8 @@ impl Backend for NodePool {
                 plain_pages: pages - parts,
                 recompressed_pages: 0,
                 recompression_saved_bytes: 0,
+                promoted_pages: 0,
+                demoted_pages: 0,
                 losses: link.node.losses.load(Relaxed),
                 rebuilt_pages: link.node.rebuilt_pages.load(Relaxed),
                 hedged_loads: link.node.hedged_loads.load(Relaxed),
@@ -233,6 +239,7 @@ impl Backend for NodePool {
                 // Nothing is there once it is lost.
                 needed: link.lost().is_none() && !link.last_report.is_spare(),
                 encrypted: false,
+                link_processes: 0,
             });
         }
     }

@@ -5,15 +5,15 @@
 //! placement, moves their pages to the others in batches, and closes those that no row names any more. A path that cannot be opened keeps
 //! those that were to go: their pages might find no room. For the same reason a path that is being emptied takes pages that no other takes.
 
-use super::migrate::{BATCH_PAGES, Moved};
+use super::migrate::{BATCH_PAGES, Moved, Staging};
 use super::path::Path;
-use super::table::Place;
+use super::table::{Place, Which};
 use super::{PATHS_MAX, Paths, Slot};
 use crate::sync::lock;
 use crate::{Backend, Priority, StoreError};
 use hinterland_abi::PathChange;
 use hinterland_sys::confinement;
-use hinterland_units::PageBytes;
+use hinterland_units::{PAGE_BYTES, PageBytes};
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::PoisonError;
@@ -24,6 +24,10 @@ use std::time::{Duration, Instant};
 const RETRY: Duration = Duration::from_millis(500);
 /// Pages that are in use at this moment are looked at again after so long.
 const BUSY: Duration = Duration::from_millis(5);
+
+/// Pages in one batch away from a path while the program waits for none: 2 MiB, so that a disk has sixteen operations under way instead of four.
+const IDLE_BATCH_PAGES: usize = 512;
+pub(super) const IDLE_BATCH_BYTES: u64 = (IDLE_BATCH_PAGES * PAGE_BYTES) as u64;
 
 /// Opens what a URL describes; what a byte in it costs relative to RAM. Else why not.
 pub(crate) type Opener = Box<dyn Fn(&str) -> Result<(Arc<dyn Backend>, f64), String> + Send + Sync>;
@@ -78,6 +82,7 @@ impl Paths {
         match step {
             Ok(None) => {
                 wanted.obstacle.clear();
+                *lock(&self.emptying) = None;
                 self.changed.store(version, SeqCst);
                 self.is_changing.store(false, Release);
                 None
@@ -125,6 +130,8 @@ impl Paths {
         *guard = Slot::Open(Box::new(Path::new(url.to_owned(), backend, price).placed(self.placement)));
         drop(guard);
         lock(&self.order).push(slot);
+        *lock(&self.ranked) = None;
+        self.tiers();
         self.look_at_costs();
         Ok(())
     }
@@ -134,6 +141,7 @@ impl Paths {
         if !dropped.is_empty() {
             lock(&self.order).retain(|path| !dropped.contains(path));
             *lock(&self.ranked) = None;
+            self.tiers();
         }
     }
 
@@ -147,7 +155,12 @@ impl Paths {
             }
             *refused.borrow_mut() = out.iter().find_map(|place| place.clone().err());
         };
-        let Moved { moved, unreadable } = self.move_batch(path, BATCH_PAGES, &put);
+        let batch_pages = if self.is_needed.load(Relaxed) { BATCH_PAGES } else { IDLE_BATCH_PAGES };
+        let Moved { moved, unreadable, .. } = {
+            let mut staging = lock(&self.emptying);
+            let staging = staging.get_or_insert_with(|| Staging::of(IDLE_BATCH_PAGES));
+            self.move_batch_by(staging, path, batch_pages, Which::Oldest, &put)
+        };
         if moved > 0 {
             // While the program needs the paths it has them as long as this had them.
             let is_needed = self.is_needed.swap(false, Relaxed);
@@ -171,7 +184,7 @@ impl Paths {
         let closed = match &*slot {
             Slot::Open(path) if path.pages.load(SeqCst) == 0 => {
                 let mut rows = Vec::new();
-                path.backend.usage(&mut rows);
+                path.usage(&mut rows);
                 rows.iter_mut().for_each(|row| (row.ram_bytes, row.capacity_bytes) = (0, 0));
                 rows
             }

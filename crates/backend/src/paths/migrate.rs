@@ -5,39 +5,49 @@
 
 use super::Paths;
 use super::batch::to_be_stored;
-use super::table::{Handle, Outcome, Place};
+use super::table::{Handle, Outcome, Place, Which};
 use crate::mapping::Mapping;
 use crate::sync::lock;
 use crate::{LoadItem, Location, Priority, StoreError};
 use hinterland_abi::PlacementName;
 use hinterland_units::{PAGE_BYTES, PageBytes};
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Pages in one batch: 512 KiB, a few large writes.
 pub(super) const BATCH_PAGES: usize = 128;
 
 /// Room for one batch.
-pub(super) struct Staging(Mapping);
+pub(super) struct Staging {
+    mapping: Mapping,
+    pages: usize,
+}
 
 impl Staging {
     pub(super) const RAM_BYTES: u64 = (BATCH_PAGES * PAGE_BYTES) as u64;
 
     pub(super) fn new() -> Staging {
-        Staging(Mapping::reserve(BATCH_PAGES * PAGE_BYTES).expect("512 KiB of address space"))
+        Staging::of(BATCH_PAGES)
+    }
+
+    /// Room for so many pages.
+    pub(super) fn of(pages: usize) -> Staging {
+        let mapping = Mapping::reserve(pages * PAGE_BYTES).expect("a few pages of address space");
+        Staging { mapping, pages }
     }
 
     fn pages(&mut self) -> &mut [PageBytes] {
         // SAFETY: the mapping is this long, aligned to pages, zeroed by the kernel, and borrowed exclusively through
         // `&mut self`.
-        unsafe { std::slice::from_raw_parts_mut(self.0.at(0).cast::<PageBytes>(), BATCH_PAGES) }
+        unsafe { std::slice::from_raw_parts_mut(self.mapping.at(0).cast::<PageBytes>(), self.pages) }
     }
 }
 
 /// A page on its way.
-struct Moving {
-    handle: Handle,
-    from: Place,
-    loaded: bool,
-    stored: Result<Place, StoreError>,
+pub(super) struct Moving {
+    pub(super) handle: Handle,
+    pub(super) from: Place,
+    pub(super) loaded: bool,
+    pub(super) stored: Result<Place, StoreError>,
 }
 
 /// What became of a batch.
@@ -47,6 +57,8 @@ pub(super) struct Moved {
     pub(super) moved: usize,
     /// Pages that it does not give back.
     pub(super) unreadable: usize,
+    /// Pages that had been promoted and not loaded since.
+    pub(super) promoted: usize,
 }
 
 /// Stores pages that have no place yet.
@@ -78,11 +90,16 @@ impl Paths {
         };
         let mut left = 0;
         while left < pages {
-            let moved = self.move_batch(path, (pages - left).min(BATCH_PAGES), &put).moved;
+            let Moved { moved, promoted, .. } =
+                self.move_batch(path, (pages - left).min(BATCH_PAGES), Which::Oldest, &put);
             left += moved;
             if moved == 0 {
                 break;
             }
+            self.promotion.demoted(promoted);
+        }
+        if let Some(path) = self.enter(path) {
+            path.demoted_pages.fetch_add(left as u64, Relaxed);
         }
         left
     }
@@ -110,52 +127,75 @@ impl Paths {
         won()
     }
 
-    /// Moves up to `pages` of the oldest pages of a path, a batch at most, to where `put` stores them.
-    pub(super) fn move_batch(&self, path: usize, pages: usize, put: Put<'_>) -> Moved {
-        self.staging[path].with(|staging| {
-            let started = self.table.start_moves(&mut lock(&self.lists), path, pages);
-            let moving = |(handle, from)| Moving { handle, from, loaded: false, stored: to_be_stored() };
-            let mut batch: Vec<Moving> = started.into_iter().map(moving).collect();
-            self.load_batch(path, &mut batch, staging.pages());
-            store_batch(&mut batch, staging.pages(), put);
-            let unreadable = batch.iter().filter(|moving| !moving.loaded).count();
-            Moved { moved: self.finish_batch(path, &batch), unreadable }
-        })
+    /// Moves up to `pages` of the oldest or youngest pages of a path, a batch at most, to where `put` stores them.
+    pub(super) fn move_batch(&self, path: usize, pages: usize, which: Which, put: Put<'_>) -> Moved {
+        self.staging[path].with(|staging| self.move_batch_by(staging, path, pages, which, put))
     }
 
-    fn load_batch(&self, path: usize, batch: &mut [Moving], pages: &mut [PageBytes]) {
+    /// The same, as many as there is room for in `staging`.
+    pub(super) fn move_batch_by(
+        &self,
+        staging: &mut Staging,
+        path: usize,
+        pages: usize,
+        which: Which,
+        put: Put<'_>,
+    ) -> Moved {
+        let (started, promoted) = self.table.start_moves(&mut lock(&self.lists), path, pages.min(staging.pages), which);
+        let moving = |(handle, from)| Moving { handle, from, loaded: false, stored: to_be_stored() };
+        let mut batch: Vec<Moving> = started.into_iter().map(moving).collect();
+        let priority = if which == Which::Youngest { Priority::Migration } else { Priority::WriteBack };
+        self.load_batch(path, &mut batch, staging.pages(), priority);
+        store_batch(&mut batch, staging.pages(), put);
+        let unreadable = batch.iter().filter(|moving| !moving.loaded).count();
+        Moved { moved: self.finish_batch(&batch, which == Which::Youngest), unreadable, promoted }
+    }
+
+    fn load_batch(&self, path: usize, batch: &mut [Moving], pages: &mut [PageBytes], priority: Priority) {
         let Some(path) = self.enter(path).filter(|_| !batch.is_empty()) else { return };
         let mut items: Vec<LoadItem<'_>> =
             batch.iter().zip(pages).map(|(moving, into)| LoadItem { location: moving.from.location, into }).collect();
-        path.backend.load(&mut items, Priority::WriteBack, &mut |index, result| {
+        path.backend.load(&mut items, priority, &mut |index, result| {
             // A page that cannot be read stays where it is: the load that needs it reports why.
             batch[index].loaded = result.is_ok();
         });
     }
 
-    /// Enters the new places and frees what is no longer used; returns how many pages left the path.
-    fn finish_batch(&self, path: usize, batch: &[Moving]) -> usize {
-        let mut left: Vec<Location> = Vec::new();
-        let mut unused: Vec<Place> = Vec::new();
+    /// Enters the new places and frees what is no longer used; returns how many pages left their paths.
+    pub(super) fn finish_batch(&self, batch: &[Moving], are_promoted: bool) -> usize {
+        let (mut left, mut unused): (Vec<Place>, Vec<Place>) = (Vec::new(), Vec::new());
         let mut lists = lock(&self.lists);
         // Backwards, so that pages that go back to the old end keep their order.
         for moving in batch.iter().rev() {
             let Moving { handle, from, loaded, ref stored } = *moving;
             let (outcome, to) = match stored {
-                Ok(to) => (self.table.finish_move(&mut lists, handle, from, *to), Some(*to)),
+                Ok(to) => (self.table.finish_move(&mut lists, handle, from, *to, are_promoted), Some(*to)),
                 Err(_) => (self.table.abandon_move(&mut lists, handle, from, !loaded), None),
             };
             if outcome != Outcome::Kept {
-                left.push(from.location);
+                left.push(from);
             }
-            if outcome != Outcome::Moved {
-                unused.extend(to);
+            match to {
+                Some(to) if outcome != Outcome::Moved => unused.push(to),
+                Some(to) if are_promoted => self.count_promoted(to),
+                _ => {}
             }
         }
         drop(lists);
-        self.free_at(path, &left);
+        left.chunk_by(|one, next| one.path == next.path).for_each(|left| {
+            let locations: Vec<Location> = left.iter().map(|place| place.location).collect();
+            self.free_at(left[0].path, &locations);
+        });
         unused.iter().for_each(|place| self.free_at(place.path, &[place.location]));
         left.len()
+    }
+}
+
+impl Paths {
+    fn count_promoted(&self, to: Place) {
+        if let Some(path) = self.enter(to.path) {
+            path.promoted_pages.fetch_add(1, Relaxed);
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 //! stores   ─► tiers:  the first path; when it is full its oldest pages are demoted to the next one by the storing thread
 //!             spread: all paths, in proportion to their measured bandwidth (`spread`, `speed`)
 //!             auto:   tiers in the order of time times cost (`rank`), with paths of a kind in one tier, over which pages are spread
+//! upwards  ─► pages of lower tiers that are wanted again (`promote`)
 //! batches  ─► all paths are asked before one is waited for: a batch takes as long as the slowest, not the sum (`batch`)
 //! ```
 //! A path that is full or fails is left alone for a moment, and the page goes to another one: only when no path takes it the caller is
@@ -15,6 +16,7 @@ mod batch;
 mod change;
 mod migrate;
 mod path;
+mod promote;
 mod rank;
 mod speed;
 mod spread;
@@ -24,16 +26,17 @@ use crate::sync::{FREED_AT_ONCE, Pool, lock};
 use crate::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Patch, Priority, StoreError};
 use batch::{LoadPart, load_parts};
 pub(crate) use change::Opener;
-use change::Wanted;
+use change::{IDLE_BATCH_BYTES, Wanted};
 use hinterland_abi::PlacementName;
 use hinterland_units::{PAGE_BYTES, PageBytes};
 use migrate::{BATCH_PAGES, Staging};
 pub(crate) use path::Path;
+use promote::Promotion;
 use spread::Spread;
 use std::cell::RefCell;
 use std::io;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 use table::{Handle, Lists, Place, Table};
@@ -71,8 +74,11 @@ pub struct Paths {
     table: Table,
     lists: Mutex<Lists>,
     staging: [Pool<Staging>; PATHS_MAX],
-    /// Whether copies cost RAM at one of them.
-    cost_ram: AtomicBool,
+    /// Room of the path that is emptied.
+    emptying: Mutex<Option<Staging>>,
+    promotion: Promotion,
+    /// The paths at which copies cost RAM, as bits.
+    cost_ram: AtomicU32,
     ram_is_scarce: AtomicBool,
 }
 
@@ -141,15 +147,19 @@ impl Paths {
             table: Table::new()?,
             lists: Mutex::new(Lists::new(PATHS_MAX)),
             staging: std::array::from_fn(|_| Pool::new(MIGRATIONS_MAX, Staging::new)),
-            cost_ram: AtomicBool::new(false),
+            emptying: Mutex::default(),
+            promotion: Promotion::new(),
+            cost_ram: AtomicU32::new(0),
             ram_is_scarce: AtomicBool::new(false),
         };
+        paths.tiers();
         paths.look_at_costs();
         Ok(paths)
     }
 
     fn look_at_costs(&self) {
-        let cost_ram = self.open().any(|path| path.backend.copies_cost_ram());
+        let costs_ram = |path: &usize| self.costs_ram(*path);
+        let cost_ram = (0..PATHS_MAX).filter(costs_ram).fold(0, |bits, path| bits | 1 << path);
         self.cost_ram.store(cost_ram, Relaxed);
     }
 
@@ -178,6 +188,12 @@ impl Paths {
 
     /// The paths that take pages, in tiers: the best first.
     fn tiers(&self) -> Vec<Vec<usize>> {
+        let tiers = self.find_tiers();
+        self.promotion.learn_tiers(&tiers);
+        tiers
+    }
+
+    fn find_tiers(&self) -> Vec<Vec<usize>> {
         let order = self.order();
         match self.placement {
             PlacementName::Tiers => order.into_iter().map(|path| vec![path]).collect(),
@@ -286,6 +302,21 @@ impl Paths {
         }
     }
 
+    /// Pages that are pinned are about to be loaded.
+    fn note_loads(&self, pinned: &[(Handle, Place)], priority: Priority) {
+        if !self.promotion.has_lower() || !matches!(priority, Priority::Demand | Priority::Prefetch) {
+            return;
+        }
+        let mut used = 0;
+        for (handle, Place { path, .. }) in pinned {
+            self.promotion.loads(*path, 1);
+            used += u32::from(self.table.first_load_of_promoted(*handle));
+        }
+        if used > 0 {
+            lock(&self.promotion.gate).learn(used, 0);
+        }
+    }
+
     /// Loads pages that are pinned, from all their paths at once.
     fn load_pinned(
         &self,
@@ -338,6 +369,7 @@ impl Backend for Paths {
             let (outer, handle) = (item.location, handle_of(item.location));
             match self.table.pin(handle) {
                 Some(place) => {
+                    self.note_loads(&[(handle, place)], priority);
                     let path = self.path_of(place);
                     let timed = path.loads.begin();
                     let mut failed = false;
@@ -358,6 +390,10 @@ impl Backend for Paths {
         let places: Vec<Option<Place>> = outer.iter().map(|at| self.table.pin(handle_of(*at))).collect();
         for (index, _) in places.iter().enumerate().filter(|(_, place)| place.is_none()) {
             done(index, Err(nothing_at(outer[index])));
+        }
+        if self.promotion.has_lower() {
+            let pinned = outer.iter().zip(&places).filter_map(|(at, place)| Some((handle_of(*at), (*place)?)));
+            self.note_loads(&pinned.collect::<Vec<_>>(), priority);
         }
         self.load_pinned(items, &places, priority, done);
         for location in outer {
@@ -414,12 +450,31 @@ impl Backend for Paths {
         each.map(|descriptors| descriptors.concat())
     }
 
+    /// Of all paths that pages are waited for at.
+    fn demand_width(&self) -> usize {
+        self.open().map(|path| path.backend.demand_width()).sum()
+    }
+
     fn copies_cost_ram(&self) -> bool {
-        self.cost_ram.load(Relaxed)
+        self.cost_ram.load(Relaxed) != 0
+    }
+
+    fn copies_take_room(&self) -> bool {
+        self.copies_cost_ram() || self.promotion.has_lower()
+    }
+
+    fn copy_takes_room(&self, location: Location) -> bool {
+        let Some(Place { path, .. }) = self.table.place(handle_of(location)) else { return false };
+        self.cost_ram.load(Relaxed) & 1 << path != 0 || self.promotion.takes_room(path)
+    }
+
+    fn left_clean(&self, leaving: &[(Location, &PageBytes)]) {
+        self.promote_leaving(leaving);
     }
 
     fn ram_bytes(&self) -> u64 {
-        let staging = self.staging.iter().map(|pool| pool.made() as u64).sum::<u64>() * Staging::RAM_BYTES;
+        let emptying = if self.is_changing.load(Relaxed) { IDLE_BATCH_BYTES } else { 0 };
+        let staging = self.staging.iter().map(|pool| pool.made() as u64).sum::<u64>() * Staging::RAM_BYTES + emptying;
         let tables = lock(&self.lists).ram_bytes();
         self.open().map(|path| path.backend.ram_bytes()).sum::<u64>() + tables + staging
     }
@@ -429,7 +484,7 @@ impl Backend for Paths {
         for path in 0..PATHS_MAX {
             match &*self.slot(path) {
                 Slot::Empty => {}
-                Slot::Open(path) => path.backend.usage(rows),
+                Slot::Open(path) => path.usage(rows),
                 Slot::Closed(gone) => rows.extend_from_slice(gone),
             }
         }
@@ -450,12 +505,14 @@ impl Backend for Paths {
     }
 
     fn needs_maintenance(&self) -> bool {
-        self.is_changing.load(Relaxed) || self.open().any(|path| path.backend.needs_maintenance())
+        self.is_changing.load(Relaxed)
+            || self.promotion.is_owed()
+            || self.open().any(|path| path.backend.needs_maintenance())
     }
 
     fn maintain(&self) -> Option<Duration> {
         let paths = self.open().filter_map(|path| path.backend.maintain()).min();
-        paths.into_iter().chain(self.change_step()).min()
+        paths.into_iter().chain(self.change_step()).chain(self.promote_step()).min()
     }
 
     fn shrink_ram(&self, bytes: u64) -> u64 {
@@ -471,6 +528,11 @@ impl Backend for Paths {
     }
 
     fn after_fork(&self, side: ForkSide) -> Result<(), StoreError> {
-        self.open().try_for_each(|path| path.backend.after_fork(side))
+        self.open().try_for_each(|path| {
+            if side == ForkSide::Child {
+                path.count_anew();
+            }
+            path.backend.after_fork(side)
+        })
     }
 }

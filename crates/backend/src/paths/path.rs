@@ -2,7 +2,7 @@
 
 use super::rank::Known;
 use super::speed::Speed;
-use crate::{Backend, StoreError};
+use crate::{Backend, BackendUsage, StoreError};
 use hinterland_abi::PlacementName;
 use hinterland_units::PAGE_BYTES;
 use std::sync::Arc;
@@ -27,6 +27,9 @@ pub(crate) struct Path {
     price: f64,
     pub(super) loads: Speed,
     pub(super) stores: Speed,
+    /// Pages that came here from lower tiers because they were wanted, and that went to lower ones because they were not.
+    pub(super) promoted_pages: AtomicU64,
+    pub(super) demoted_pages: AtomicU64,
     /// It is asked for room again at this time, in nanoseconds since `born`.
     avoided_until_ns: AtomicU64,
     born: Instant,
@@ -34,8 +37,18 @@ pub(crate) struct Path {
 
 impl Path {
     pub(crate) fn new(url: String, backend: Arc<dyn Backend>, price: f64) -> Path {
-        let (loads, stores, avoided_until_ns) = (Speed::new(), Speed::new(), AtomicU64::new(0));
-        Path { url, backend, pages: AtomicUsize::new(0), price, loads, stores, avoided_until_ns, born: Instant::now() }
+        Path {
+            url,
+            backend,
+            pages: AtomicUsize::new(0),
+            price,
+            loads: Speed::new(),
+            stores: Speed::new(),
+            promoted_pages: AtomicU64::new(0),
+            demoted_pages: AtomicU64::new(0),
+            avoided_until_ns: AtomicU64::new(0),
+            born: Instant::now(),
+        }
     }
 
     /// The same, as one of paths with that placement.
@@ -56,6 +69,21 @@ impl Path {
             0 => self.stores.page_ns(),
             page_ns => page_ns,
         }
+    }
+
+    /// Appends its rows; the first one has what has moved between tiers.
+    pub(super) fn usage(&self, rows: &mut Vec<BackendUsage>) {
+        let first = rows.len();
+        self.backend.usage(rows);
+        if let Some(row) = rows.get_mut(first) {
+            (row.promoted_pages, row.demoted_pages) =
+                (self.promoted_pages.load(Relaxed), self.demoted_pages.load(Relaxed));
+        }
+    }
+
+    /// The child of a fork begins to count anew: what its parent did is the parent's.
+    pub(super) fn count_anew(&self) {
+        [&self.promoted_pages, &self.demoted_pages].iter().for_each(|pages| pages.store(0, Relaxed));
     }
 
     /// What decides how good it is, as number `path`.

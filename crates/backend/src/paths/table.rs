@@ -4,11 +4,11 @@
 //! the one lock, with one exception: a load pins and unpins a row without it.
 //!
 //! ```text
-//! place:  pins 8 bits | … | moving | dead | stored | path 4 bits | inner location 44 bits
+//! place:  pins 8 bits | … | promoted | moving | dead | stored | path 4 bits | inner location 44 bits
 //! free:   the next free row plus one, or 0
 //! ```
 //! A *moving* row is being migrated: it is in no list, and its page is still at its place. If its page is freed meanwhile it
-//! is *dead*, and the migration ends it.
+//! is *dead*, and the migration ends it. A *promoted* one has come from a lower tier and was not loaded since.
 
 use super::PATHS_MAX;
 use crate::Location;
@@ -27,6 +27,7 @@ const PATH_BITS: u32 = 4;
 const STORED: u64 = 1 << (Location::BITS + PATH_BITS);
 const DEAD: u64 = STORED << 1;
 const MOVING: u64 = STORED << 2;
+const PROMOTED: u64 = STORED << 3;
 const PIN: u64 = 1 << 56;
 
 const _: () = assert!(PATHS_MAX <= 1 << PATH_BITS, "a row can name every path");
@@ -57,6 +58,15 @@ impl Place {
     }
 }
 
+/// Which pages of a path are moved first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Which {
+    /// Downwards, or away from a path that is emptied.
+    Oldest,
+    /// Upwards.
+    Youngest,
+}
+
 /// What became of a move.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Outcome {
@@ -80,6 +90,7 @@ pub(super) struct Lists {
     ends: Vec<Ends>,
 }
 
+#[derive(Clone, Copy)]
 struct Ends {
     oldest: Handle,
     youngest: Handle,
@@ -163,27 +174,65 @@ impl Table {
         Some(place)
     }
 
-    /// Starts moving the oldest pages of `path` that no load holds: at most `count`.
-    pub(super) fn start_moves(&self, lists: &mut Lists, path: usize, count: usize) -> Vec<(Handle, Place)> {
-        let mut moves = Vec::with_capacity(count);
-        let mut handle = lists.ends[path].oldest;
+    /// Where a page is; `None`: nothing is stored there.
+    pub(super) fn place(&self, handle: Handle) -> Option<Place> {
+        Place::decode(self.row(handle).place.load(Relaxed))
+    }
+
+    /// Whether a page was promoted and is loaded now for the first time since.
+    pub(super) fn first_load_of_promoted(&self, handle: Handle) -> bool {
+        let place = &self.row(handle).place;
+        place.load(Relaxed) & PROMOTED != 0 && place.fetch_and(!PROMOTED, Relaxed) & PROMOTED != 0
+    }
+
+    /// Starts moving the oldest or the youngest pages of `path` that no load holds: at most `count`; says how many of them were promoted and not
+    /// loaded since.
+    pub(super) fn start_moves(
+        &self,
+        lists: &mut Lists,
+        path: usize,
+        count: usize,
+        which: Which,
+    ) -> (Vec<(Handle, Place)>, usize) {
+        let (mut moves, mut promoted) = (Vec::with_capacity(count), 0);
+        let Ends { oldest, youngest } = lists.ends[path];
+        let mut handle = if which == Which::Oldest { oldest } else { youngest };
         while handle != NONE && moves.len() < count {
-            let next = self.younger(handle);
-            let place = &self.row(handle).place;
-            let word = place.load(Acquire);
-            let free_to_move = word < PIN && place.compare_exchange(word, word | MOVING, AcqRel, Relaxed).is_ok();
-            if let (true, Some(place)) = (free_to_move, Place::decode(word)) {
-                self.unlink(lists, path, handle);
+            let next = if which == Which::Oldest { self.younger(handle) } else { self.older(handle) };
+            if let Some((place, was_promoted)) = self.begin_move(lists, handle) {
                 moves.push((handle, place));
+                promoted += usize::from(was_promoted);
             }
             handle = next;
         }
-        moves
+        (moves, promoted)
     }
 
-    /// Ends a move with the page at `to`.
-    pub(super) fn finish_move(&self, lists: &mut Lists, handle: Handle, from: Place, to: Place) -> Outcome {
-        let (before, after) = (from.encode() | MOVING, to.encode());
+    /// Starts moving a page; `None`: a load holds it, or it is being moved.
+    pub(super) fn start_move(&self, lists: &mut Lists, handle: Handle) -> Option<Place> {
+        self.begin_move(lists, handle).map(|(place, _)| place)
+    }
+
+    /// The same; and whether it was promoted and not loaded since.
+    fn begin_move(&self, lists: &mut Lists, handle: Handle) -> Option<(Place, bool)> {
+        let row = &self.row(handle).place;
+        let word = row.load(Acquire);
+        let place = Place::decode(word).filter(|_| word < PIN && word & MOVING == 0)?;
+        row.compare_exchange(word, place.encode() | MOVING, AcqRel, Relaxed).ok()?;
+        self.unlink(lists, place.path, handle);
+        Some((place, word & PROMOTED != 0))
+    }
+
+    /// Ends a move with the page at `to`, as one that was promoted or not.
+    pub(super) fn finish_move(
+        &self,
+        lists: &mut Lists,
+        handle: Handle,
+        from: Place,
+        to: Place,
+        is_promoted: bool,
+    ) -> Outcome {
+        let (before, after) = (from.encode() | MOVING, to.encode() | if is_promoted { PROMOTED } else { 0 });
         match self.row(handle).place.compare_exchange(before, after, AcqRel, Acquire) {
             Ok(_) => {
                 self.push_youngest(lists, to.path, handle);
@@ -281,28 +330,56 @@ mod tests {
         let handles: Vec<Handle> = (0..5).map(|n| table.insert(&mut lists, place(0, 100 + n)).expect("room")).collect();
         assert_eq!(table.remove(&mut lists, handles[1]), Some(place(0, 101)));
         assert_eq!(table.pin(handles[0]), Some(place(0, 100)));
-        let moves = table.start_moves(&mut lists, 0, 2);
+        let (moves, _) = table.start_moves(&mut lists, 0, 2, Which::Oldest);
         assert_eq!(moves, [(handles[2], place(0, 102)), (handles[3], place(0, 103))]);
         // One arrives, one is freed on the way, and a moving page can still be loaded.
         assert_eq!(table.remove(&mut lists, handles[3]), None);
-        assert_eq!(table.finish_move(&mut lists, handles[3], moves[1].1, place(1, 7)), Outcome::Dead);
+        assert_eq!(table.finish_move(&mut lists, handles[3], moves[1].1, place(1, 7), false), Outcome::Dead);
         assert_eq!(table.pin(handles[2]), Some(place(0, 102)));
-        assert_eq!(table.finish_move(&mut lists, handles[2], moves[0].1, place(1, 8)), Outcome::Kept);
+        assert_eq!(table.finish_move(&mut lists, handles[2], moves[0].1, place(1, 8), true), Outcome::Kept);
         table.unpin(handles[2]);
         // What is patched is not being moved, and no move of it begins.
         assert_eq!(table.pin_still(handles[0]), Some(place(0, 100)));
-        let moves = table.start_moves(&mut lists, 0, 9);
+        let (moves, _) = table.start_moves(&mut lists, 0, 9, Which::Oldest);
         assert!(moves.iter().all(|(handle, _)| *handle != handles[0]) && moves.len() == 2);
         assert_eq!(table.pin_still(handles[4]), None);
         table.unpin(handles[0]);
         moves.iter().for_each(|(handle, from)| _ = table.abandon_move(&mut lists, *handle, *from, true));
         table.unpin(handles[0]);
-        let order: Vec<Handle> = table.start_moves(&mut lists, 0, 9).iter().map(|(handle, _)| *handle).collect();
+        let (order, _) = table.start_moves(&mut lists, 0, 9, Which::Oldest);
+        let order: Vec<Handle> = order.iter().map(|(handle, _)| *handle).collect();
         assert_eq!(order, [handles[0], handles[4], handles[2]]);
-        assert_eq!(table.finish_move(&mut lists, handles[0], place(0, 100), place(1, 9)), Outcome::Moved);
+        assert_eq!(table.finish_move(&mut lists, handles[0], place(0, 100), place(1, 9), false), Outcome::Moved);
         assert_eq!(table.abandon_move(&mut lists, handles[2], place(0, 102), false), Outcome::Kept);
         assert_eq!(table.abandon_move(&mut lists, handles[4], place(0, 104), false), Outcome::Kept);
         assert_eq!(table.remove(&mut lists, handles[0]), Some(place(1, 9)));
-        assert_eq!(table.start_moves(&mut lists, 0, 1)[0].0, handles[4]);
+        assert_eq!(table.start_moves(&mut lists, 0, 1, Which::Oldest).0[0].0, handles[4]);
+    }
+
+    #[test]
+    fn a_promoted_page_is_known_until_it_is_loaded_or_moved() {
+        let (table, mut lists) = (Table::new().expect("address space"), Lists::new(2));
+        let handles: Vec<Handle> = (0..4).map(|n| table.insert(&mut lists, place(1, 100 + n)).expect("room")).collect();
+        let (moves, promoted) = table.start_moves(&mut lists, 1, 2, Which::Youngest);
+        assert_eq!((&moves[..], promoted), (&[(handles[3], place(1, 103)), (handles[2], place(1, 102))][..], 0));
+        for (handle, from) in &moves {
+            let to = place(0, from.location.0);
+            assert_eq!(table.finish_move(&mut lists, *handle, *from, to, true), Outcome::Moved);
+        }
+        // What one thread moves no other does.
+        assert_eq!(table.start_move(&mut lists, handles[0]), Some(place(1, 100)));
+        assert_eq!(table.start_move(&mut lists, handles[0]), None);
+        assert_eq!(table.abandon_move(&mut lists, handles[0], place(1, 100), false), Outcome::Kept);
+        assert_eq!(table.pin(handles[1]), Some(place(1, 101)));
+        assert_eq!(table.start_move(&mut lists, handles[1]), None, "a load holds it");
+        table.unpin(handles[1]);
+        assert_eq!((table.pin(handles[3]), table.place(handles[3])), (Some(place(0, 103)), Some(place(0, 103))));
+        assert!(table.first_load_of_promoted(handles[3]) && !table.first_load_of_promoted(handles[3]));
+        table.unpin(handles[3]);
+        let (moves, promoted) = table.start_moves(&mut lists, 0, 9, Which::Oldest);
+        assert_eq!((moves.len(), promoted), (2, 1));
+        moves.iter().for_each(|(handle, from)| _ = table.abandon_move(&mut lists, *handle, *from, true));
+        assert!(!table.first_load_of_promoted(handles[2]), "it was moved away");
+        assert_eq!(table.remove(&mut lists, handles[2]), Some(place(0, 102)));
     }
 }

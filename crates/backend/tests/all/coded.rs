@@ -198,6 +198,7 @@ const TIMING: Timing = Timing {
     rebuild_bytes_per_second: 1 << 30,
     share: hinterland_backend::LinkShare::Auto,
     sub_page: false,
+    lanes: hinterland_backend::DEMAND_LANES,
 };
 
 const CODES: [(&str, usize); 5] = [("2+1", 3), ("2+1", 5), ("3+2", 5), ("4+2", 6), ("5+3", 8)];

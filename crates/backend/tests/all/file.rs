@@ -1,13 +1,17 @@
 //! The file backend against the model: every way of I/O, limits, a full disk.
 
-use hinterland_backend::{Backend, FileBackend, FileOptions, IoMethod, Location, Priority, StoreError};
+use hinterland_backend::{Backend, FileBackend, FileOptions, FileWidth, IoMethod, Location, Priority, StoreError};
 use hinterland_testkit::contract::{fuzz, fuzz_threads, load, page_of, store, usage};
 use hinterland_units::{PAGE_BYTES, PageBytes};
 use std::path::Path;
 use std::process::Command;
 
 fn file(path: &Path, io: IoMethod, direct: bool, pages: u64) -> FileBackend {
-    let options = FileOptions { path: path.into(), capacity_bytes: pages * PAGE_BYTES as u64, io, direct };
+    file_of(FileWidth::default(), path, io, direct, pages)
+}
+
+fn file_of(width: FileWidth, path: &Path, io: IoMethod, direct: bool, pages: u64) -> FileBackend {
+    let options = FileOptions { path: path.into(), capacity_bytes: pages * PAGE_BYTES as u64, io, direct, width };
     FileBackend::new("file".into(), options).expect("the file can be made")
 }
 
@@ -27,6 +31,16 @@ fn any_mix_of_pages_comes_back() {
 fn threads_share_a_file() {
     for (io, direct) in WAYS {
         fuzz_threads(&file(&std::env::temp_dir(), io, direct, 4000), 7, 4, 200, 600);
+    }
+}
+
+#[test]
+fn any_width_gives_the_same_pages() {
+    for (depth, threads) in [(1, 1), (2, 64), (FileWidth::MAX, 2)] {
+        let width = FileWidth { depth, threads };
+        let backend = file_of(width, &std::env::temp_dir(), IoMethod::Auto, true, 4000);
+        fuzz_threads(&backend, 9, 4, 200, 600);
+        assert_eq!(usage(&backend).pages, 0, "{width:?}");
     }
 }
 

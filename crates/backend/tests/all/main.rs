@@ -6,5 +6,6 @@ mod compressed;
 mod decorated;
 mod file;
 mod paths;
+mod promotion;
 mod recompressed;
 mod sealed;

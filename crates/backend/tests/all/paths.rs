@@ -3,8 +3,8 @@
 use hinterland_abi::PlacementName;
 use hinterland_backend::samples::{Kind, page};
 use hinterland_backend::{
-    Backend, BackendUsage, CodecName, Compressed, FileBackend, FileOptions, IoMethod, LoadError, LoadItem, Location,
-    OpenOptions, Paths, Priority, Reference, StoreError, open_with,
+    Backend, BackendUsage, CodecName, Compressed, FileBackend, FileOptions, FileWidth, IoMethod, LoadError, LoadItem,
+    Location, OpenOptions, Paths, Priority, Reference, StoreError, open_with,
 };
 use hinterland_testkit::contract::{fuzz, fuzz_threads, load, page_of, rows, store};
 use hinterland_units::{PAGE_BYTES, PageBytes};
@@ -26,6 +26,7 @@ fn file(pages: u64) -> Arc<dyn Backend> {
         capacity_bytes: pages * PAGE_BYTES as u64,
         io: IoMethod::Auto,
         direct: true,
+        width: FileWidth::default(),
     };
     Arc::new(FileBackend::new("file".into(), options).expect("the file can be made"))
 }

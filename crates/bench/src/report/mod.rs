@@ -3,6 +3,7 @@
 pub mod bars;
 mod cluster;
 mod costs;
+mod daemon;
 mod evictions;
 pub mod model;
 pub mod plot;

@@ -20,6 +20,13 @@ link = "1us:32Gb/s"
 cost = 0.4
 far = "compressed:"
 
+# Plain pages on another NUMA node: CXL memory, or what another socket has idle. "link" is the node's latency and what one thread copies.
+[[backend]]
+name = "numa"
+link = "400ns:80Gb/s"
+cost = 0.5
+far = "numa:NODE"
+
 # Memory that other machines have idle, over a fast network.
 [[backend]]
 name = "node-25g"
@@ -119,7 +126,7 @@ mod tests {
     fn the_defaults_can_be_read() {
         let costs = Costs::read(None).unwrap();
         let names: Vec<&str> = costs.backends.iter().map(|backend| backend.name.as_str()).collect();
-        assert_eq!(names, ["compressed", "node-25g", "node-10g", "ssd"]);
+        assert_eq!(names, ["compressed", "numa", "node-25g", "node-10g", "ssd"]);
         assert!(costs.backends.iter().all(|backend| backend.model().bits_per_second > 0));
     }
 

@@ -16,7 +16,7 @@ use crate::host::Host;
 use crate::kept::Kept;
 use crate::launch::tape::CheckedTape;
 use crate::node;
-use hinterland_abi::{LauncherSettings, Settings, variables};
+use hinterland_abi::{GranularityName, LauncherSettings, Settings, parse_block, parse_cpus, variables};
 use hinterland_backend::Scheme;
 use hinterland_sys::FeatureSet;
 use hinterland_tls::{ClientCredentials, Sources};
@@ -108,6 +108,9 @@ pub fn resolve(args: &RunArgs, env: impl Fn(&str) -> Option<String>, host: &Host
         let why = format!("four windows of --read-ahead {pages} take more than {cache}; lower one or raise the other");
         return Err(merged.refuse(variables::PREFETCH_CACHE, why));
     }
+    let granularity = merged.get(variables::GRANULARITY).map(|_| settings.granularity);
+    settings.granularity = granularity_with(settings.block, granularity, settings.granularity)
+        .map_err(|why| merged.refuse(variables::BLOCK, why))?;
     let mut tape = match launcher.tape.as_str() {
         "" | AUTO => None,
         path => Some(CheckedTape::read(Path::new(path)).map_err(|why| merged.refuse(variables::TAPE, why))?),
@@ -302,6 +305,49 @@ pub fn changed_bounds(config: &RunConfig, host: &Host, now: Bounds, asked: Writt
         }),
         _ => Ok(bounds),
     }
+}
+
+/// How much comes to a thread that waits for a page, where blocks have that size: as `asked` for, or else as it is `now`; single pages then become
+/// `auto`.
+fn granularity_with(
+    block: Option<ByteCount>,
+    asked: Option<GranularityName>,
+    now: GranularityName,
+) -> Result<GranularityName, String> {
+    match (block, asked, now) {
+        (None, _, _) => Ok(asked.unwrap_or(now)),
+        (Some(_), Some(GranularityName::Page), _) => {
+            Err("no blocks are asked for with --granularity page; leave that out, or choose block, both or auto".into())
+        }
+        (Some(_), None, GranularityName::Page) => Ok(GranularityName::Auto),
+        (Some(_), asked, now) => Ok(asked.unwrap_or(now)),
+    }
+}
+
+/// Which blocks a run which is under way is to ask for: granularity and size, `None` for what it is by itself. `now`: those that it asks for.
+///
+/// # Errors
+/// What cannot be, and what may be written.
+pub fn changed_blocks(
+    now: (GranularityName, Option<ByteCount>),
+    granularity: Option<&str>,
+    block: Option<&str>,
+) -> Result<(GranularityName, Option<ByteCount>), Error> {
+    let refuse = |origin: &str, why: String| Error::Setting { origin: origin.into(), why };
+    let asked = granularity.map(str::parse::<GranularityName>).transpose();
+    let asked = asked.map_err(|why| refuse("--granularity", why.to_string()))?;
+    let block = block.map(parse_block).transpose().map_err(|why| refuse("--block", why.to_string()))?;
+    // A size that was set before needs no blocks.
+    let granularity = granularity_with(block.flatten(), asked, now.0).map_err(|why| refuse("--block", why))?;
+    Ok((granularity, block.unwrap_or(now.1)))
+}
+
+/// The processors that the pager's own threads may take in a run which is under way, as `written`; `None`: all.
+///
+/// # Errors
+/// What may be written.
+pub fn changed_cpus(written: &str) -> Result<Option<u32>, Error> {
+    parse_cpus(written).map_err(|why| Error::Setting { origin: "--cpus".into(), why: why.to_string() })
 }
 
 /// A path to far memory that a run which is under way is to have or to lose, as `written`: as the run's processes know it.

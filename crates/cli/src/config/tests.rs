@@ -4,7 +4,7 @@ use super::*;
 use crate::args::{Cli, Command};
 use clap::Parser;
 use hinterland_abi::variables::{ALLOW_UNMANAGED, CONFIG, QUIET, STATS};
-use hinterland_abi::{EvictName, Form, HeapMode, PrefetchName, SETTINGS, Setting, Sources};
+use hinterland_abi::{EvictName, Form, GranularityName, HeapMode, PrefetchName, SETTINGS, Setting, Sources};
 use hinterland_tape::tape::{TapeHead, TapeWriter};
 
 const GIB: u64 = 1 << 30;
@@ -216,6 +216,8 @@ fn example(setting: &Setting) -> (&'static str, &'static str) {
         variables::GRANULARITY => ("auto", "\"auto\""),
         variables::PREFETCH_CACHE => ("4M", "\"4M\""),
         variables::TAPE_BATCH | variables::TAPE_LOOKAHEAD => ("50", "50"),
+        variables::BLOCK => ("64K", "\"64K\""),
+        variables::CPUS => ("2", "2"),
         variables::FAULT_PATH => ("inline", "\"inline\""),
         variables::FEATURES => ("6.1", "\"6.1\""),
         variables::SLOWDOWN => ("1.2", "1.2"),
@@ -340,4 +342,32 @@ fn the_file_with_all_settings_sets_nothing_and_each_of_its_lines_is_accepted() {
             assert_eq!(config, nothing, "{line}");
         }
     }
+}
+
+#[test]
+fn a_block_has_a_granularity_and_what_contradicts_is_refused() {
+    let machine = Machine::new("");
+    let resolved = |words: &[&str]| machine.resolve(&flags(words)).map(|config| config.settings);
+    let of = |words: &[&str]| resolved(words).map(|settings| (settings.granularity, settings.block)).unwrap();
+    let size = Some(ByteCount(64 << 10));
+    assert_eq!(of(&["--block", "64K"]), (GranularityName::Auto, size));
+    assert_eq!(of(&["--block", "64K", "--granularity", "block"]), (GranularityName::Block, size));
+    assert_eq!(of(&["--block", "auto"]), (GranularityName::Page, None));
+    let why = resolved(&["--block", "64K", "--granularity", "page"]).unwrap_err();
+    assert!(why.contains("--block: no blocks are asked for with --granularity page"), "{why}");
+    let why = resolved(&["--block", "3M"]).unwrap_err();
+    assert!(why.contains("a power of two from 4 KiB to 2 MiB"), "{why}");
+    let now = (GranularityName::Page, None);
+    assert_eq!(changed_blocks(now, None, Some("64K")).ok(), Some((GranularityName::Auto, size)));
+    assert_eq!(
+        changed_blocks((GranularityName::Both, size), None, Some("auto")).ok(),
+        Some((GranularityName::Both, None))
+    );
+    assert_eq!(
+        changed_blocks((GranularityName::Both, size), Some("page"), None).ok(),
+        Some((GranularityName::Page, size))
+    );
+    assert!(
+        changed_blocks(now, Some("page"), Some("64K")).is_err() && changed_blocks(now, Some("line"), None).is_err()
+    );
 }

@@ -36,6 +36,15 @@ pub struct Request {
     /// Of `set`: the bound on RAM, as `--ram` takes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ram: Option<String>,
+    /// Of `set`: processors for the pager's own threads, as `--cpus` takes them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<String>,
+    /// Of `set`: how much comes to a thread that waits for a page, as `--granularity` takes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub granularity: Option<String>,
+    /// Of `set`: the size of a block, as `--block` takes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block: Option<String>,
     /// Of `set`: URLs of paths to far memory that are to be opened, as `--far` takes them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub add_far: Vec<String>,
@@ -81,6 +90,15 @@ documented! {
         pub local_budget_bytes: u64,
         /// The bound on RAM now, or null.
         pub ram_budget_bytes: Option<u64>,
+        /// Processors that the pager's own threads may take at once now, or null for all.
+        #[serde(default)]
+        pub pager_cpus: Option<u32>,
+        /// How much comes to a thread that waits for a page now: `page`, `block`, `both` or `auto`.
+        #[serde(default)]
+        pub granularity: String,
+        /// The size of a block now, or null for what it is by itself.
+        #[serde(default)]
+        pub block_bytes: Option<u64>,
         /// Local memory: pages that processes share since a fork count once.
         pub local_bytes: u64,
         /// Local memory, store and metadata.
@@ -170,6 +188,9 @@ impl Request {
             request: Verb::Status,
             local: None,
             ram: None,
+            cpus: None,
+            granularity: None,
+            block: None,
             add_far: Vec::new(),
             drop_far: Vec::new(),
             wait_ms: None,
@@ -190,12 +211,15 @@ impl Request {
         if request.version != CONTROL_VERSION {
             return Err(format!("version {} is not spoken here, but {CONTROL_VERSION}", request.version));
         }
-        let has_budget = request.local.is_some() || request.ram.is_some();
-        let says_what = has_budget || !request.add_far.is_empty() || !request.drop_far.is_empty();
+        let Request { local, ram, cpus, granularity, block, .. } = &request;
+        let has_setting = [local, ram, cpus, granularity, block].iter().any(|setting| setting.is_some());
+        let says_what = has_setting || !request.add_far.is_empty() || !request.drop_far.is_empty();
         match (request.request, says_what, request.wait_ms) {
             (Verb::Status, false, None) => Ok(request),
             (Verb::Status, _, _) => Err("status takes nothing".into()),
-            (Verb::Set, false, _) => Err("set takes what to set: local, ram, add_far or drop_far".into()),
+            (Verb::Set, false, _) => {
+                Err("set takes what to set: local, ram, cpus, granularity, block, add_far or drop_far".into())
+            }
             (Verb::Set, _, Some(wait_ms)) if wait_ms > WAIT_MS_MAX => Err(format!("wait_ms is {WAIT_MS_MAX} at most")),
             (Verb::Set, true, _) => Ok(request),
         }
@@ -235,7 +259,9 @@ mod tests {
         let local = Request { local: Some("768M".into()), ..Request::set(10_000) };
         let paths = Request { add_far: vec!["unix:/a".into()], drop_far: vec!["file:/b".into()], ..Request::set(1) };
         let ram = Request { ram: Some("2G".into()), ..Request::set(10_000) };
-        for request in [Request::status(), local, ram, paths] {
+        let cpus = Request { cpus: Some("auto".into()), ..Request::set(10_000) };
+        let block = Request { block: Some("64K".into()), granularity: Some("both".into()), ..Request::set(10_000) };
+        for request in [Request::status(), local, ram, cpus, block, paths] {
             assert_eq!(Request::read(&serde_json::to_vec(&request).unwrap()), Ok(request));
         }
         for (line, words) in [
@@ -246,6 +272,7 @@ mod tests {
             (r#"{"version":1,"request":"status","more":1}"#, "unknown field"),
             (r#"{"version":2,"request":"status"}"#, "version 2 is not spoken here"),
             (r#"{"version":1,"request":"status","local":"1G"}"#, "takes nothing"),
+            (r#"{"version":1,"request":"status","cpus":"1"}"#, "takes nothing"),
             (r#"{"version":1,"request":"set"}"#, "takes what to set"),
             (r#"{"version":1,"request":"set","local":"1G","wait_ms":600001}"#, "at most"),
             (r#"{"version":1,"request":"set","local":1}"#, "invalid type"),

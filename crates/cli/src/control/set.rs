@@ -16,7 +16,7 @@ const EXIT_BEHIND: u8 = 1;
 /// `hinterland set`.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
-#[group(id = "what", required = true, multiple = true, args = ["local", "ram", "add_far", "drop_far"])]
+#[group(id = "what", required = true, multiple = true, args = ["local", "ram", "cpus", "granularity", "block", "add_far", "drop_far"])]
 pub struct SetArgs {
     /// The run: its launcher's PID, as `hinterland ps` lists it, or that of any process in it
     #[arg(value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
@@ -28,6 +28,16 @@ pub struct SetArgs {
     /// RAM for local pages, the compressed store and tables of all processes together, as `hinterland run --ram` takes it
     #[arg(long, value_name = "SIZE")]
     ram: Option<String>,
+    /// Processors that the pager's own threads may take at once, as `hinterland run --cpus` takes them: a number, or auto
+    #[arg(long, value_name = "N|auto")]
+    cpus: Option<String>,
+    /// How much comes to a thread that waits for a page, as `hinterland run --granularity` takes it: page, block, both or auto
+    #[arg(long, value_name = "GRANULARITY")]
+    granularity: Option<String>,
+    /// Size of a block, as `hinterland run --block` takes it: 4K to 2M, or auto. In a run that brings single pages it turns
+    /// --granularity auto on
+    #[arg(long, value_name = "SIZE|auto")]
+    block: Option<String>,
     /// One more path to far memory, as `hinterland run --far` takes it; may be repeated
     #[arg(long, value_name = "URL")]
     add_far: Vec<String>,
@@ -44,6 +54,8 @@ Examples:
   hinterland set 4711 --local 768M
   hinterland set 4711 --local 2G --wait 60
   hinterland set 4711 --ram 3G
+  hinterland set 4711 --cpus 1
+  hinterland set 4711 --block 64K
   hinterland set 4711 --add-far tcp://c:7440 --drop-far 'file:/mnt/ssd?size=64G' --wait 300
 
 A smaller budget takes pages out at once; with a larger one, fewer leave from now on. Where pages
@@ -61,9 +73,16 @@ pub fn run(args: &SetArgs) -> ExitCode {
                 args.local.as_ref().map(|_| format!("keep the local budget of {}", bytes(change.local_budget_bytes)));
             let ram = args.ram.as_ref().and(change.ram_budget_bytes);
             let ram = ram.map(|ram| format!("keep the RAM budget of {}", bytes(ram)));
+            let cpus = args.cpus.as_deref().map(|cpus| match cpus {
+                "auto" => "let the pager's own threads run on all processors".to_owned(),
+                "1" => "keep the pager's own threads to 1 processor".to_owned(),
+                cpus => format!("keep the pager's own threads to {} processors", Foreign(cpus)),
+            });
+            let blocks = args.granularity.is_some() || args.block.is_some();
+            let blocks = blocks.then(|| "have the new granularity and block size".to_owned());
             let has_paths = !args.add_far.is_empty() || !args.drop_far.is_empty();
             let paths = has_paths.then(|| "have the new paths to far memory, and nothing on the old ones".to_owned());
-            let done: Vec<String> = local.into_iter().chain(ram).chain(paths).collect();
+            let done: Vec<String> = local.into_iter().chain(ram).chain(cpus).chain(blocks).chain(paths).collect();
             match print::text(&format!("all processes {}\n", done.join(", and "))) {
                 Ok(_) => ExitCode::SUCCESS,
                 Err(error) => {
@@ -85,9 +104,10 @@ pub fn run(args: &SetArgs) -> ExitCode {
 
 fn change(args: &SetArgs) -> Result<Change, AskError> {
     let mut launcher = Launcher::of(args.pid)?;
-    let (local, ram) = (args.local.clone(), args.ram.clone());
+    let (local, ram, cpus) = (args.local.clone(), args.ram.clone(), args.cpus.clone());
+    let (granularity, block) = (args.granularity.clone(), args.block.clone());
     let (add_far, drop_far) = (args.add_far.clone(), args.drop_far.clone());
-    let request = Request { local, ram, add_far, drop_far, ..Request::set(args.wait * 1000) };
+    let request = Request { local, ram, cpus, granularity, block, add_far, drop_far, ..Request::set(args.wait * 1000) };
     let answer = launcher.ask(&request, Duration::from_secs(args.wait))?;
     let why = || "it says nothing of a change".into();
     answer.set.ok_or_else(|| AskError::Garbled { pid: launcher.pid, why: why() })

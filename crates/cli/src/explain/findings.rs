@@ -28,6 +28,8 @@ pub struct Findings {
     pub saw: Saw,
     /// What it did.
     pub did: Did,
+    /// Far memory on NUMA nodes.
+    pub numa: Vec<OnNode>,
     /// What blocks around pages that were waited for did, where some were asked for.
     pub blocks: Option<BlocksDid>,
     /// What was written back of pages of which a part had changed, where memory nodes take parts.
@@ -119,6 +121,22 @@ pub struct Did {
     pub wait_p50_ns: u64,
 }
 
+/// Pages on a NUMA node.
+#[derive(Clone, Serialize)]
+pub struct OnNode {
+    /// The node.
+    pub url: String,
+    /// The most that was there.
+    pub peak_bytes: u64,
+}
+
+impl OnNode {
+    fn of(stats: &Stats) -> Vec<OnNode> {
+        let on_nodes = stats.backends.iter().filter(|backend| backend.url.starts_with("numa:"));
+        on_nodes.map(|node| OnNode { url: node.url.clone(), peak_bytes: node.stored_peak_bytes }).collect()
+    }
+}
+
 /// Blocks that came with pages that the program waited for.
 #[derive(Clone, Serialize)]
 pub struct BlocksDid {
@@ -128,12 +146,35 @@ pub struct BlocksDid {
     pub pages: u64,
     /// Of those, used.
     pub used: u64,
+    /// Pages of a block in the end; 0: not known.
+    pub size: u64,
+    /// Faults that waited for the page alone.
+    pub page_faults: u64,
+    /// Faults that waited for a block.
+    pub block_faults: u64,
+    /// Pages that were asked for alone although their block was asked for and not sent.
+    pub page_first: u64,
+    /// Blocks that were not asked for because those on their way filled their room.
+    pub refused_full: u64,
+    /// Blocks that were not asked for because too few pages of those near them had been used.
+    pub refused_unused: u64,
 }
 
 impl BlocksDid {
     fn of(stats: &Stats) -> Option<BlocksDid> {
         let Stats { blocks_asked: asked, block_pages: pages, block_used_pages: used, .. } = *stats;
-        (asked > 0).then_some(BlocksDid { asked, pages, used })
+        let Stats { blocks_refused_full: refused_full, blocks_refused_unused: refused_unused, .. } = *stats;
+        (asked + refused_full + refused_unused > 0).then_some(BlocksDid {
+            asked,
+            pages,
+            used,
+            size: stats.block_size_pages,
+            page_faults: stats.major_faults,
+            block_faults: stats.block_faults,
+            page_first: stats.block_page_first,
+            refused_full,
+            refused_unused,
+        })
     }
 }
 
@@ -180,11 +221,21 @@ pub struct TapeDid {
     pub left_page: u64,
     /// Times that a thread was found on it again.
     pub resumed: u64,
+    /// Major faults of threads on it for pages that it does not have there.
+    pub beside_faults: u64,
+    /// The same for pages that the plan has in local memory: they left early.
+    pub early_faults: u64,
+    /// Phases that it has; 0: it is an ordered one.
+    pub phases: u64,
+    /// Phases that have begun.
+    pub phases_begun: u64,
+    /// Of these, given up: the program came to other pages, or used few of theirs.
+    pub phases_given_up: u64,
 }
 
 impl TapeDid {
     fn of(stats: &Stats) -> Option<TapeDid> {
-        (stats.tape_threads + stats.tape_threads_without > 0).then_some(TapeDid {
+        (stats.tape_threads + stats.tape_threads_without + stats.tape_phases > 0).then_some(TapeDid {
             source: stats.tape_source.clone(),
             threads: stats.tape_threads,
             threads_without: stats.tape_threads_without,
@@ -194,6 +245,11 @@ impl TapeDid {
             left_position: stats.tape_left_position,
             left_page: stats.tape_left_page,
             resumed: stats.tape_resumed,
+            beside_faults: stats.tape_beside_faults,
+            early_faults: stats.tape_early_faults,
+            phases: stats.tape_phases,
+            phases_begun: stats.tape_phases_begun,
+            phases_given_up: stats.tape_phases_given_up,
         })
     }
 }
@@ -215,6 +271,8 @@ pub struct HintsDid {
     pub evicted: u64,
     /// Pages that were kept because it said so.
     pub kept: u64,
+    /// Pages that were not fetched because it overwrote them.
+    pub overwritten: u64,
     /// Runs of compiled loops that fetched ahead.
     pub loops: u64,
     /// Runs of such loops for which nothing was far.
@@ -227,7 +285,8 @@ pub struct HintsDid {
 
 impl HintsDid {
     fn of(stats: &Stats) -> Option<HintsDid> {
-        let is_told = !stats.hint_sites.is_empty() || stats.hint_evicted_pages + stats.hint_kept_pages > 0;
+        let by_page = stats.hint_evicted_pages + stats.hint_kept_pages + stats.hint_overwritten_pages;
+        let is_told = !stats.hint_sites.is_empty() || by_page > 0;
         is_told.then(|| HintsDid {
             fetched: stats.hint_fetched_pages,
             used: stats.hint_used_pages,
@@ -236,6 +295,7 @@ impl HintsDid {
             dropped: stats.hints_dropped,
             evicted: stats.hint_evicted_pages,
             kept: stats.hint_kept_pages,
+            overwritten: stats.hint_overwritten_pages,
             loops: stats.hint_loops,
             plain_loops: stats.hint_plain_loops,
             phases: stats.hint_phases,
@@ -299,6 +359,7 @@ impl Findings {
             processes: stats.process_count,
             saw,
             did,
+            numa: OnNode::of(stats),
             blocks: BlocksDid::of(stats),
             patches: PatchesDid::of(stats),
             tape: TapeDid::of(stats),

@@ -1,6 +1,6 @@
 //! The findings as text.
 
-use super::findings::{BlocksDid, Findings, HintsDid, PatchesDid, Patterns, Place, TapeDid, share};
+use super::findings::{BlocksDid, Findings, HintsDid, OnNode, PatchesDid, Patterns, Place, TapeDid, share};
 use crate::report::{bytes, count, duration, percent};
 use crate::table::table;
 use hinterland_abi::REGION_PAGES;
@@ -24,6 +24,7 @@ pub fn of(findings: &Findings) -> String {
     }
     out += &saw(findings);
     out += &did(findings);
+    out += &findings.numa.iter().map(on_node).collect::<String>();
     out += &findings.blocks.as_ref().map(around).unwrap_or_default();
     out += &findings.patches.as_ref().map(spared).unwrap_or_default();
     out += &findings.tape.as_ref().map(followed).unwrap_or_default();
@@ -107,14 +108,39 @@ fn did(findings: &Findings) -> String {
     out + "\n"
 }
 
+/// What was on a NUMA node, and what that counts as.
+fn on_node(node: &OnNode) -> String {
+    format!(
+        "\nwhat was on {}\n  at most {}: far memory, so --ram does not count it; it is RAM of this machine and of the memory cgroup all the same\n",
+        Foreign(&node.url),
+        bytes(node.peak_bytes)
+    )
+}
+
 /// What came with pages that the program waited for.
 fn around(blocks: &BlocksDid) -> String {
-    format!(
-        "\nwhat blocks did\n  {} blocks were asked for around pages that the program waited for; {} pages came with them, of which {} were used\n",
+    let size = match blocks.size {
+        0 => String::new(),
+        pages => format!(" of {} in the end", bytes(pages.saturating_mul(PAGE_BYTES as u64))),
+    };
+    let mut out = format!(
+        "\nwhat blocks did\n  {} blocks{size} were asked for around pages that the program waited for; {} pages came with them, of which {} were used\n  \
+         {} faults waited for a page alone, {} for a block\n",
         count(blocks.asked),
         count(blocks.pages),
-        percent(share(blocks.used, blocks.pages))
-    )
+        percent(share(blocks.used, blocks.pages)),
+        count(blocks.page_faults),
+        count(blocks.block_faults),
+    );
+    let refused = [
+        (blocks.refused_full, "blocks were not asked for because those on their way filled their room"),
+        (blocks.refused_unused, "blocks were not asked for because too few pages of those before them had been used"),
+        (blocks.page_first, "pages were asked for alone although their block was asked for: it was not sent yet"),
+    ];
+    for (number, what) in refused.into_iter().filter(|(number, _)| *number > 0) {
+        let _ = writeln!(out, "  {} {what}", count(number));
+    }
+    out
 }
 
 /// What was not written back, because it had not changed.
@@ -131,13 +157,20 @@ fn spared(patches: &PatchesDid) -> String {
 
 /// How a tape was followed, and where it was left.
 fn followed(tape: &TapeDid) -> String {
-    let mut out = format!(
-        "\nwhat the tape did\n  {} of {} threads followed it: {} pages were asked for in {} batches\n",
-        count(tape.threads),
-        count(tape.threads + tape.threads_without),
-        count(tape.pages),
-        count(tape.batches)
-    );
+    let who = match tape.phases {
+        0 => format!("{} of {} threads followed it", count(tape.threads), count(tape.threads + tape.threads_without)),
+        phases => format!("{} of its {} phases began", count(tape.phases_begun), count(phases)),
+    };
+    let (pages, batches) = (count(tape.pages), count(tape.batches));
+    let mut out = format!("\nwhat the tape did\n  {who}: {pages} pages were asked for in {batches} batches\n");
+    if tape.phases_given_up > 0 {
+        let _ = writeln!(
+            out,
+            "  {} phases were given up, because the program came to other pages or used few of their sets: is the tape of these arguments, and \
+             of this build?",
+            count(tape.phases_given_up)
+        );
+    }
     if let Some(source) = &tape.source {
         let _ = writeln!(out, "  it is {}", Foreign(source));
     }
@@ -152,6 +185,21 @@ fn followed(tape: &TapeDid) -> String {
             count(tape.resumed)
         );
     }
+    if tape.beside_faults > 0 {
+        let beside = count(tape.beside_faults);
+        let _ = writeln!(
+            out,
+            "  {beside} faults of threads on it were for pages that it does not have there: the program touches other pages than in the \
+             traced run, or in another order (an interpreter's hashes, threads that share work as they come)"
+        );
+    }
+    if tape.early_faults > 0 {
+        let early = count(tape.early_faults);
+        let _ = writeln!(
+            out,
+            "  {early} were for pages that the plan has in local memory, and that left early: there was less room than was planned for"
+        );
+    }
     out
 }
 
@@ -164,6 +212,10 @@ fn hinted(hints: &HintsDid) -> String {
          {fetched} pages were fetched because it named them: {used} are known to have been used, {unused} not\n  \
          {evicted} pages left because it gave them up; {kept} were kept because it asked for it\n"
     );
+    if hints.overwritten > 0 {
+        let overwritten = count(hints.overwritten);
+        let _ = writeln!(out, "  {overwritten} pages were not fetched because it overwrote them");
+    }
     if hints.loops + hints.plain_loops > 0 {
         let [loops, plain] = [hints.loops, hints.plain_loops].map(count);
         let _ = writeln!(out, "  compiled loops: {loops} runs fetched ahead, for {plain} nothing was far");

@@ -81,6 +81,16 @@ pub struct Times {
     pub p50: u64,
 }
 
+/// A path to far memory.
+#[derive(Deserialize)]
+pub struct Backend {
+    /// What is there.
+    pub url: String,
+    /// The most that was there.
+    #[serde(default)]
+    pub stored_peak_bytes: u64,
+}
+
 /// What is read of the figures; `report/json.rs` says what they are.
 #[derive(Deserialize)]
 #[allow(missing_docs, reason = "the names are those of the document")]
@@ -131,13 +141,35 @@ pub struct Stats {
     pub prefetch_windows_refused: u64,
     pub threads: Vec<Activity>,
     pub regions: Vec<Activity>,
-    // Figures that were written before there were blocks, hints or patches have none of these.
+    #[serde(default)]
+    pub backends: Vec<Backend>,
+    // Figures that were written before there were blocks, hints, patches, unordered tapes or these counts have none of them.
+    #[serde(default)]
+    pub tape_beside_faults: u64,
+    #[serde(default)]
+    pub tape_early_faults: u64,
+    #[serde(default)]
+    pub tape_phases: u64,
+    #[serde(default)]
+    pub tape_phases_begun: u64,
+    #[serde(default)]
+    pub tape_phases_given_up: u64,
     #[serde(default)]
     pub blocks_asked: u64,
     #[serde(default)]
     pub block_pages: u64,
     #[serde(default)]
     pub block_used_pages: u64,
+    #[serde(default)]
+    pub block_faults: u64,
+    #[serde(default)]
+    pub block_page_first: u64,
+    #[serde(default)]
+    pub blocks_refused_full: u64,
+    #[serde(default)]
+    pub blocks_refused_unused: u64,
+    #[serde(default)]
+    pub block_size_pages: u64,
     #[serde(default)]
     pub patched_pages: u64,
     #[serde(default)]
@@ -154,6 +186,8 @@ pub struct Stats {
     pub hint_evicted_pages: u64,
     #[serde(default)]
     pub hint_kept_pages: u64,
+    #[serde(default)]
+    pub hint_overwritten_pages: u64,
     #[serde(default)]
     pub hints_dropped: u64,
     #[serde(default)]

@@ -27,6 +27,10 @@ const THREAD_VARIABLES: [&str; 11] = [
     "RAYON_NUM_THREADS",
 ];
 
+/// Which pages a run's allocations get, and what its trace says of them. It grows with every change after which the same run is at other pages, or
+/// its kept trace would be planned or recorded otherwise: the run is then recorded anew. 2: caches of threads do not go by the time.
+const LAYOUT: u32 = 2;
+
 /// See the module. Text, of which files are named by a digest; the text stands in them, too.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Key {
@@ -48,7 +52,7 @@ impl Key {
         let file = file.canonicalize()?;
         let digest = Head::digest(arguments.iter().map(|argument| argument.as_bytes()));
         let mut text = format!(
-            "hinterland {}, trace {VERSION}, tape {}\nprogram {}, {}\narguments {digest:016x}\nheap {}\n",
+            "hinterland {}, trace {VERSION}, tape {}, layout {LAYOUT}\nprogram {}, {}\narguments {digest:016x}\nheap {}\n",
             env!("CARGO_PKG_VERSION"),
             tape::VERSION,
             file.display(),

@@ -15,7 +15,7 @@ use crate::error::complain;
 use crate::figures::{Gauges, RowFigures, Totals};
 use crate::host::Host;
 use crate::report::ServiceReport;
-use hinterland_abi::{PathChange, ProcessRow};
+use hinterland_abi::{GranularityName, PathChange, ProcessRow};
 use hinterland_sys::gate::shared_futex_ring;
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES, Slowdown, cut};
 use nix::poll::PollFlags;
@@ -151,6 +151,18 @@ impl Run<'_, '_> {
         self.ledger.get().commands.local_bytes().or(of_start).unwrap_or(0)
     }
 
+    fn pager_cpus(&self) -> Option<u32> {
+        self.ledger.get().commands.cpus().unwrap_or(self.about.config.settings.cpus)
+    }
+
+    /// How much comes to a thread that waits for a page, and the size of a block that is set.
+    fn blocks(&self) -> (GranularityName, Option<ByteCount>) {
+        let of_start = &self.about.config.settings;
+        let commanded = self.ledger.get().commands.blocks();
+        let bytes = |pages: u32| ByteCount(u64::from(pages) * PAGE_BYTES as u64);
+        commanded.map_or((of_start.granularity, of_start.block), |(how, pages)| (how, pages.map(bytes)))
+    }
+
     fn ram_budget_bytes(&self) -> Option<u64> {
         let of_start = match self.about.config.settings.ram {
             Some(Budget::Bytes(bytes)) => Some(bytes.0),
@@ -203,6 +215,7 @@ impl Run<'_, '_> {
         let config = self.about.config;
         let commands = &self.ledger.get().commands;
         let (seen, used) = (counters.prefetched_unmapped_pages, counters.prefetch_hits_observed);
+        let blocks = self.blocks();
         let principal = rows.iter().max_by_key(|row| row.now.managed_bytes);
         Status {
             pid: nix::unistd::getpid().as_raw(),
@@ -212,6 +225,9 @@ impl Run<'_, '_> {
             process_count: rows.len() as u64,
             local_budget_bytes: self.local_budget_bytes(),
             ram_budget_bytes: self.ram_budget_bytes(),
+            pager_cpus: self.pager_cpus(),
+            granularity: blocks.0.to_string(),
+            block_bytes: blocks.1.map(|size| size.0),
             local_bytes: now.counted_local_bytes,
             total_ram_bytes: now.total_ram_bytes,
             managed_bytes: now.managed_bytes,
@@ -249,6 +265,9 @@ impl Commanded for Run<'_, '_> {
         let now = Bounds { local: ByteCount(self.local_budget_bytes()), ram: self.ram_budget_bytes().map(ByteCount) };
         let asked = Written { local: request.local.as_deref(), ram: request.ram.as_deref() };
         let changed = config::changed_bounds(self.about.config, self.about.host, now, asked).map_err(refuse)?;
+        let cpus = request.cpus.as_deref().map(config::changed_cpus).transpose().map_err(refuse)?;
+        let (granularity, block) = (request.granularity.as_deref(), request.block.as_deref());
+        let blocks = config::changed_blocks(self.blocks(), granularity, block).map_err(refuse)?;
         let changes = self.changed_paths(&request.add_far, &request.drop_far)?;
         let commands = &self.ledger.get().commands;
         let mut number = 0;
@@ -259,6 +278,13 @@ impl Commanded for Run<'_, '_> {
             // A service level takes the size as its ceiling.
             let bytes = self.keeper.as_mut().map_or(changed.local.0, |keeper| keeper.set_ceiling(changed.local.0));
             number = commands.set_local(bytes);
+        }
+        if let Some(cpus) = cpus {
+            number = commands.set_cpus(cpus);
+        }
+        if granularity.is_some() || block.is_some() {
+            let pages = |size: ByteCount| u32::try_from(size.0 / PAGE_BYTES as u64).unwrap_or(u32::MAX);
+            number = commands.set_blocks(blocks.0, blocks.1.map(pages));
         }
         if let Some(changes) = changes {
             number = commands.set_paths(&changes);

@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::program::own_path;
+use hinterland_abi::loader;
 use hinterland_abi::variables::LIBRARY;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -58,24 +59,18 @@ pub fn preload(library: &Path, existing: Option<&OsStr>) -> Result<OsString, Err
     Ok(value)
 }
 
-/// Room for the library's thread-local storage (7 KiB), with an auditor beside it.
-const STATIC_TLS: &str = "glibc.rtld.optional_static_tls=16384";
-
-/// The value of GLIBC_TUNABLES for a program that is started with auditors, rtld-audit(7): the loader then lays out thread-local storage
-/// before it knows what is preloaded, and leaves 2 KiB for that. A size that stands there already is kept. `None`: no auditor, so nothing is
-/// changed.
+/// The value of GLIBC_TUNABLES for a program that is started with auditors ([`loader`]). A size that stands there already is kept. `None`: no
+/// auditor, so nothing is changed.
 pub fn tunables(existing: Option<&OsStr>, auditors: Option<&OsStr>) -> Option<OsString> {
     auditors.filter(|auditors| !auditors.is_empty())?;
     let mut value = existing.unwrap_or_default().to_owned();
-    let (name, _) = STATIC_TLS.split_once('=')?;
-    let mut tunables = value.as_bytes().split(|byte| *byte == b':');
-    if tunables.any(|tunable| tunable.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.starts_with(b"="))) {
+    if loader::asks_for_static_tls(value.as_bytes()) {
         return Some(value);
     }
     if !value.is_empty() {
         value.push(":");
     }
-    value.push(STATIC_TLS);
+    value.push(loader::STATIC_TLS);
     Some(value)
 }
 
@@ -99,8 +94,8 @@ mod tests {
             tunables(existing.map(OsStr::new), auditors.map(OsStr::new)).map(|value| value.into_string().unwrap())
         };
         assert_eq!([value(None, None), value(Some("a=1"), Some(""))], [None, None]);
-        assert_eq!(value(None, Some("/a.so")).as_deref(), Some(STATIC_TLS));
-        assert_eq!(value(Some("a=1"), Some("/a.so")), Some(format!("a=1:{STATIC_TLS}")));
+        assert_eq!(value(None, Some("/a.so")).as_deref(), Some(loader::STATIC_TLS));
+        assert_eq!(value(Some("a=1"), Some("/a.so")), Some(format!("a=1:{}", loader::STATIC_TLS)));
         let chosen = "b=2:glibc.rtld.optional_static_tls=65536";
         assert_eq!(value(Some(chosen), Some("/a.so")).as_deref(), Some(chosen));
     }

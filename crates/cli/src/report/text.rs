@@ -118,7 +118,10 @@ impl Summary<'_> {
         if counters.prefetched_pages > 0 {
             line("prefetched", self.prefetched());
         }
-        if counters.tape_threads + counters.tape_threads_without > 0 {
+        if counters.blocks_asked > 0 {
+            line("blocks", self.blocks());
+        }
+        if counters.tape_threads + counters.tape_threads_without + counters.tape_phases > 0 {
             line("tape", self.tape());
         }
         if let Some(source) = &self.run.tape_source {
@@ -160,15 +163,30 @@ impl Summary<'_> {
         }
     }
 
+    fn blocks(&self) -> String {
+        let counters = &self.totals.counters;
+        let [asked, pages, used] = [counters.blocks_asked, counters.block_pages, counters.block_used_pages].map(count);
+        let size = self.totals.principal().map_or(0, |row| row.principal.block_size_pages) * PAGE_BYTES as u64;
+        let refused = count(counters.blocks_refused_full + counters.blocks_refused_unused);
+        format!(
+            "{asked} asked for, {} each in the end, {refused} refused; {pages} pages with them, {used} used",
+            bytes(size)
+        )
+    }
+
     fn tape(&self) -> String {
         let counters = &self.totals.counters;
-        let mut text = format!(
-            "{} of {} threads followed it: {} pages in {} batches",
-            count(counters.tape_threads),
-            count(counters.tape_threads + counters.tape_threads_without),
-            count(counters.tape_pages),
-            count(counters.tape_batches)
-        );
+        let [pages, batches] = [counters.tape_pages, counters.tape_batches].map(count);
+        if counters.tape_phases > 0 {
+            let [begun, phases] = [counters.tape_phases_begun, counters.tape_phases].map(count);
+            let given_up = count(counters.tape_phases_given_up);
+            return format!(
+                "{begun} of {phases} phases began, {given_up} given up: {pages} pages in {batches} batches"
+            );
+        }
+        let threads = [counters.tape_threads, counters.tape_threads + counters.tape_threads_without].map(count);
+        let mut text =
+            format!("{} of {} threads followed it: {pages} pages in {batches} batches", threads[0], threads[1]);
         if counters.tape_left > 0 {
             let [left, resumed] = [counters.tape_left, counters.tape_resumed].map(count);
             let principal = self.totals.principal().map(|row| row.principal).unwrap_or_default();
@@ -295,6 +313,10 @@ fn far(total: &BackendTotal) -> String {
     );
     if let Some(ratio) = compression_ratio([total]) {
         let _ = write!(text, ", compressed {ratio:.1}:1");
+    }
+    let (promoted, demoted) = (figures.counters.promoted_pages, figures.counters.demoted_pages);
+    if promoted + demoted > 0 {
+        let _ = write!(text, ", {} pages from lower tiers, {} to them", count(promoted), count(demoted));
     }
     if figures.counters.recompressed_pages > 0 {
         let (pages, saved) = (figures.counters.recompressed_pages, figures.counters.recompression_saved_bytes);

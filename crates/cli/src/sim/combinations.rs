@@ -30,7 +30,7 @@ pub fn of(args: &SimArgs) -> Result<Vec<Combination>, SetupError> {
     let mut prefetchers = expand(&args.prefetch, &PREFETCHERS);
     let named = prefetchers.len();
     prefetchers.retain(|name| name != TAPE);
-    let tape = (prefetchers.len() < named).then(|| TAPE.to_owned());
+    let tape = (args.tape.is_some() || prefetchers.len() < named).then(|| TAPE.to_owned());
     if let Some(name) = prefetchers.iter().find(|name| !PREFETCHERS.contains(&name.as_str())) {
         return Err(SetupError::Prefetcher { name: name.clone() });
     }
@@ -118,6 +118,7 @@ mod tests {
             ("--local 0%", "not a percentage"),
             ("--local 25%ram", "a share of the RAM"),
             ("--granularity line", "'line' is no granularity"),
+            ("--block 3M", "'3M' is neither auto nor the size of a block"),
             ("--written 101", "101 is not in 0..=100"),
             ("--read-ahead 513", "513 is not in 0..=512"),
         ] {

@@ -17,8 +17,8 @@ use crate::args::prefetchers;
 use crate::error::{EXIT_REFUSED, complain};
 use crate::print;
 use clap::{Args, ValueEnum};
-use hinterland_abi::{EnvError, GranularityName, parse_prefetch_cache};
-use hinterland_sim::{FaultPath, Figures, Granularity, LinkModel, Setup, SetupError, Workload, WorkloadError};
+use hinterland_abi::{EnvError, GranularityName, parse_block, parse_prefetch_cache};
+use hinterland_sim::{Blocks, FaultPath, Figures, Granularity, LinkModel, Setup, SetupError, Workload, WorkloadError};
 use hinterland_tape::TraceError;
 use hinterland_tape::plan::PlanError;
 use hinterland_tape::tape::{Tape, TapeError};
@@ -60,6 +60,9 @@ pub struct SimArgs {
     /// How much comes to a thread that waits for a page, as `run` has it: page, block, both or auto
     #[arg(long, value_name = "GRANULARITY", value_parser = granularity, default_value = "page")]
     granularity: Granularity,
+    /// Size of a block, as `run` has it: a power of two from 4K to 2M. Default: bandwidth times delay of the link
+    #[arg(long, value_name = "SIZE|auto", value_parser = block)]
+    block: Option<Block>,
     /// Of 100 pages that come back from far memory, so many are written to before they leave again (where the trace does not tell: versions 1 and 2, imports)
     #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u8).range(0..=100))]
     written: u8,
@@ -69,6 +72,9 @@ pub struct SimArgs {
     /// Chooses which pages are written to
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    /// Follow this tape, too, which `hinterland tape` made: an unordered one of other runs of the program, say
+    #[arg(long, value_name = "FILE")]
+    tape: Option<PathBuf>,
     /// Of a damaged trace, replay what can be read
     #[arg(long)]
     partial: bool,
@@ -81,6 +87,14 @@ pub struct SimArgs {
 fn granularity(text: &str) -> Result<Granularity, String> {
     let named: GranularityName = text.parse().map_err(|error: EnvError| error.to_string())?;
     Granularity::named(named.name()).ok_or_else(|| format!("'{text}' cannot be simulated"))
+}
+
+/// A block's size as `run` takes it; `None`: auto.
+type Block = Option<ByteCount>;
+
+/// Reads a block's size as `run` does.
+fn block(text: &str) -> Result<Block, EnvError> {
+    parse_block(text)
 }
 
 /// Fault paths.
@@ -108,6 +122,8 @@ Examples:
   hinterland sim app.trace --local 25%
   hinterland sim app.trace --local 25% --prefetch all --evict all --link rdma-25g,tcp-10g,ssd
   hinterland sim app.trace --local 25% --prefetch none,auto,tape
+  hinterland sim app.trace --local 25% --granularity auto --block 64K
+  hinterland sim third.trace --local 25% --prefetch none,auto --tape of-first-and-second.tape
   hinterland sim app.trace --local 512M --prefetch none,leap --link 2us:100Gb/s --json | jq '.rows[].slowdown'
 
 Each row is a replay of the whole trace in virtual time. The slowdown is beside the processor time in the trace, with all memory
@@ -134,6 +150,8 @@ enum Refusal {
     PageSize { path: PathBuf, found: u32 },
     #[error("--prefetch tape: {}: {source}; a tape is planned from a whole trace only", path.display())]
     Plan { path: PathBuf, source: PlanError },
+    #[error("--tape: {}: {source}", path.display())]
+    TapeFile { path: PathBuf, source: io::Error },
     #[error("--prefetch tape: {0}")]
     Tape(TapeError),
     #[error("{0}")]
@@ -179,12 +197,11 @@ fn simulate(args: &SimArgs) -> Result<(), Refusal> {
 
 impl SimArgs {
     fn setup(&self, link: &LinkModel) -> Setup {
+        let pages = |size: ByteCount| u32::try_from(size.0 / PAGE_BYTES as u64).unwrap_or(u32::MAX);
         Setup {
             window_pages_max: self.read_ahead,
-            prefetch_cache_pages: self
-                .prefetch_cache
-                .map(|size| u32::try_from(size.0 / PAGE_BYTES as u64).unwrap_or(u32::MAX)),
-            granularity: self.granularity,
+            prefetch_cache_pages: self.prefetch_cache.map(pages),
+            blocks: Blocks { granularity: self.granularity, pages: self.block.flatten().map(pages) },
             written_percent: self.written,
             seed: self.seed,
             ..Setup::new(self.local, link.clone()).on(self.fault_path.model())

@@ -21,11 +21,11 @@ pub struct Traced {
     pub whole: bool,
     /// There are times, from the trace or from the user.
     pub has_times: bool,
-    /// A tape planned from it, if one is to be followed.
+    /// A tape, planned from it or given, if one is to be followed.
     pub tape: Option<Vec<u8>>,
 }
 
-/// Reads the trace; says what is missing in it. `with_tape`: plans a tape from it.
+/// Reads the trace; says what is missing in it. `with_tape`: plans a tape from it, or reads that which is given.
 pub fn trace(args: &SimArgs, with_tape: bool) -> Result<Traced, Refusal> {
     let path = &args.trace;
     let bytes = crate::trace::folder::read(path).map_err(|source| Refusal::Io { path: path.clone(), source })?;
@@ -36,7 +36,11 @@ pub fn trace(args: &SimArgs, with_tape: bool) -> Result<Traced, Refusal> {
     }
     let (work, damage, whole) = collect(args, &trace)?;
     let has_times = head.has_cpu_times || args.reference_ns.is_some();
-    let tape = if with_tape { Some(planned(args, &trace, &work)?) } else { None };
+    let tape = match &args.tape {
+        Some(path) => Some(std::fs::read(path).map_err(|source| Refusal::TapeFile { path: path.clone(), source })?),
+        None if with_tape => Some(planned(args, &trace, &work)?),
+        None => None,
+    };
     let traced = Traced { head, work, damage, whole, has_times, tape };
     for note in notes(args, &traced) {
         complain(format_args!("{}: {note}", path.display()));

@@ -80,6 +80,22 @@ pub struct Row {
     pub evicted_clean_pages: u64,
     /// Faults that evicted by themselves.
     pub direct_reclaims: u64,
+    /// Blocks that were asked for around demands.
+    pub blocks_asked: u64,
+    /// Pages that came with them.
+    pub block_pages: u64,
+    /// Of those, used.
+    pub block_used_pages: u64,
+    /// Touches that waited for a block instead of the page alone.
+    pub block_faults: u64,
+    /// Pages that were asked for alone although their block was asked for and not sent.
+    pub block_page_first: u64,
+    /// Blocks that were not asked for because those on their way filled their room.
+    pub blocks_refused_full: u64,
+    /// Blocks that were not asked for because too few pages were used of those that came with the last ones near them.
+    pub blocks_refused_unused: u64,
+    /// Pages of a block in the end; 0: none could be asked for.
+    pub block_size_pages: u32,
     /// Bytes over the link.
     pub link_bytes: u64,
     /// Time that the program waited.
@@ -149,6 +165,14 @@ fn row(one: &Combination, figures: &Figures, has_times: bool) -> Row {
         evicted_dirty_pages: figures.evicted_dirty,
         evicted_clean_pages: figures.evicted_clean,
         direct_reclaims: figures.direct_reclaims,
+        blocks_asked: figures.blocks.asked,
+        block_pages: figures.blocks.pages,
+        block_used_pages: figures.blocks.used,
+        block_faults: figures.block_faults,
+        block_page_first: figures.blocks.page_first,
+        blocks_refused_full: figures.blocks.full,
+        blocks_refused_unused: figures.blocks.unused,
+        block_size_pages: figures.blocks.size,
         link_bytes: figures.link_bytes,
         stall_seconds: seconds(figures.stalled_ns),
         run_seconds: has_times.then(|| seconds(figures.run_ns())),

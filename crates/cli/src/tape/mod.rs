@@ -1,11 +1,14 @@
-//! `hinterland tape`: plans a tape from a trace, and says what less memory would mean for the program. `hinterland tape show`: what is in
-//! a tape.
+//! `hinterland tape`: plans a tape from a trace, and says what less memory would mean for the program; of several traces, how oblivious it is.
+//! `hinterland tape show`: what is in a tape.
 //!
 //! ```text
 //! sizes ─▶ planned (hinterland-tape: the sizes divided among the processors) ─▶ report ─▶ table or JSON
 //!                └─▶ FILE: the tape of the first size
+//! several traces ─▶ compared ─▶ ordered: planned, as above, from the first
+//!                            └▶ set: FILE: the unordered tape
 //! ```
 
+mod compared;
 mod planned;
 mod report;
 mod show;
@@ -17,9 +20,10 @@ use crate::error::{EXIT_REFUSED, complain};
 use clap::{Args, Subcommand, ValueEnum};
 use hinterland_sim::LinkModel;
 use hinterland_tape::TraceError;
+use hinterland_tape::compare::CompareError;
 use hinterland_tape::plan::PlanError;
 use hinterland_tape::tape::TapeError;
-use hinterland_units::Budget;
+use hinterland_units::{Budget, Foreign};
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -43,9 +47,10 @@ enum TapeCommand {
 /// What is planned.
 #[derive(Args)]
 pub struct PlanArgs {
-    /// The trace, as `hinterland trace` writes it
-    #[arg(required = true)]
-    trace: Option<PathBuf>,
+    /// The trace, as `hinterland trace` writes it. Several, of runs of the same program, are compared: whether they touch the same pages, and
+    /// in the same order
+    #[arg(required = true, value_name = "TRACE")]
+    traces: Vec<PathBuf>,
     /// Local memory to plan for: a size (512M, 2G), or a share of the recorded peak (all pages that the trace touches); at least 16M
     #[arg(long, value_name = "SIZE|PCT%", required = true, value_parser = Budget::of_touched)]
     local: Option<Budget>,
@@ -55,6 +60,10 @@ pub struct PlanArgs {
     /// What evicts in the plan. Default: the one that moves fewer bytes, min if both move as many
     #[arg(long, value_enum, value_name = "NAME")]
     eviction: Option<Eviction>,
+    /// What the tape has: pages in their order, from the first trace, or the sets of phases, from all of them. Default: ordered with one trace;
+    /// with several, as they agree
+    #[arg(long, value_enum, value_name = "ORDER")]
+    order: Option<OrderArg>,
     /// Link that the predicted times are for: rdma-25g (5 µs), tcp-10g (15 µs), ssd (90 µs, 4 Gb/s), or LATENCY:BANDWIDTH such as 5us:25Gb/s
     #[arg(long, value_name = "LINK", default_value = "tcp-10g")]
     link: LinkModel,
@@ -78,18 +87,32 @@ enum Eviction {
     Min,
 }
 
+/// Kinds of tapes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum OrderArg {
+    /// The sequences of pages.
+    Ordered,
+    /// The sets of phases.
+    Sets,
+}
+
 const EXAMPLES: &str = "\
 Examples:
   hinterland trace -o fft.trace -- python3 fft.py small-input.npy
   hinterland tape fft.trace --local 20% -o fft.tape
   hinterland tape fft.trace --local 512M --link 5us:25Gb/s
   hinterland tape fft.trace --local 20% --json | jq '.sizes[] | {local_percent, slowdown}'
+  hinterland tape query-1.trace query-2.trace --local 25% -o query.tape
   hinterland tape show fft.tape
 
 A tape says for each thread which pages it needs next, which of them must be fetched, and which leave for them. It is right for programs
 that touch the same pages in the same order whatever their input. Times are predicted: threads run one after the other, as they were
 traced, and 500 pages at most are asked for ahead of each. A size at which everything is hidden from a link speed on waits there for less
 than 1 % of its processor time.
+
+With several traces of a program the answer is ordered: nine tenths of its pages are touched in the same order in all of them; set: most pages
+are touched in phases whose pages agree, four fifths and more of them, in another order; or neither. Of a program of sets the tape is
+unordered: it has the pages of each phase, which are fetched when the phase begins.
 
 Exit code: 0, or 125 when it refuses.";
 
@@ -108,6 +131,19 @@ enum Refusal {
     Tape { path: PathBuf, source: TapeError },
     #[error("{}: its pages have {found} bytes; tapes are of pages of {}", path.display(), hinterland_units::PAGE_BYTES)]
     PageSize { path: PathBuf, found: u32 },
+    #[error("{}: {source}", path.display())]
+    Compare { path: PathBuf, source: CompareError },
+    #[error("--order sets: the sets of phases are found by comparing runs: name two traces of the program, or more")]
+    OneTrace,
+    #[error("{} is of {}, and {} of {}: runs of one program are compared", first.display(), Foreign(of), path.display(), Foreign(other))]
+    Programs { first: PathBuf, of: String, path: PathBuf, other: String },
+    #[error(
+        "the runs have neither the order of their pages in common nor the sets of their phases, so no tape was written; --order ordered plans \
+         one from {} alone, --order sets makes one of the phases that agree", first.display()
+    )]
+    Neither { first: PathBuf },
+    #[error("no phase of the runs agrees, so there is no unordered tape of them")]
+    NoPhase,
     #[error("--output: {} is the trace that is read, and would be replaced; name another file", path.display())]
     Own { path: PathBuf },
     #[error("the figures cannot be written as JSON: {0}")]
@@ -119,6 +155,7 @@ enum Refusal {
 /// Runs the command.
 pub fn run(args: &TapeArgs) -> ExitCode {
     let outcome = match &args.command {
+        None if args.plan.traces.len() > 1 => compared::run(&args.plan),
         None => planned::run(&args.plan),
         Some(TapeCommand::Show(args)) => show::run(args),
     };

@@ -1,6 +1,7 @@
 //! Planning: the trace is read, the sizes are planned, the tape of the wanted one is written.
 
-use super::{Eviction, PlanArgs, Refusal, report, table};
+use super::report::{self, Report};
+use super::{Eviction, OrderArg, PlanArgs, Refusal, table};
 use crate::error::complain;
 use crate::{output, print};
 use hinterland_sim::{Costs, FaultPath, reserve};
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 const LOCAL_PERCENT: [u8; 6] = [100, 60, 40, 20, 10, 5];
 
 /// The command that plans.
-const ORIGIN: &str = concat!("hinterland ", env!("CARGO_PKG_VERSION"));
+pub const ORIGIN: &str = concat!("hinterland ", env!("CARGO_PKG_VERSION"));
 
 /// The tape for a size, by the eviction that moves fewer bytes.
 ///
@@ -65,27 +66,45 @@ impl From<Eviction> for plan::Eviction {
 
 /// Plans, writes the tape, and says what the plan means.
 pub fn run(args: &PlanArgs) -> Result<(), Refusal> {
-    let path = args.trace.clone().unwrap_or_default();
-    if let Some(output) = args.output.as_ref().filter(|output| output::is_same(output, &path)) {
-        return Err(Refusal::Own { path: output.clone() });
+    if args.order == Some(OrderArg::Sets) {
+        return Err(Refusal::OneTrace);
     }
-    let bytes = crate::trace::folder::read(&path).map_err(|source| Refusal::Io { path: path.clone(), source })?;
-    let trace = Trace::open(&bytes).map_err(|source| Refusal::Trace { path: path.clone(), source })?;
-    let found = trace.head().page_bytes;
-    if found as usize != PAGE_BYTES {
-        return Err(Refusal::PageSize { path, found });
-    }
-    let recording = Recording::read(&trace, args.reference_ns).map_err(refuse(&path))?;
-    let planned = Planning { args, path, trace, recording }.plan()?;
-    for note in notes(&planned) {
-        complain(format_args!("{}: {note}", planned.trace.display()));
-    }
-    let report = report::of(args, &planned);
+    let path = args.traces.first().cloned().unwrap_or_default();
+    let bytes = read(args, &path)?;
+    let report = of_trace(args, path.clone(), open(&path, &bytes)?)?;
     let written = match args.json {
         true => print::json(&(serde_json::to_string_pretty(&report)? + "\n")),
         false => print::text(&table::of(&report)),
     };
     written.map(drop).map_err(Refusal::Output)
+}
+
+/// The bytes of a trace, which is not where the tape is to be written.
+pub fn read(args: &PlanArgs, path: &Path) -> Result<Vec<u8>, Refusal> {
+    if let Some(output) = args.output.as_ref().filter(|output| output::is_same(output, path)) {
+        return Err(Refusal::Own { path: output.clone() });
+    }
+    crate::trace::folder::read(path).map_err(|source| Refusal::Io { path: path.into(), source })
+}
+
+/// A trace that tapes can be made of.
+pub fn open<'a>(path: &Path, bytes: &'a [u8]) -> Result<Trace<'a>, Refusal> {
+    let trace = Trace::open(bytes).map_err(|source| Refusal::Trace { path: path.into(), source })?;
+    let found = trace.head().page_bytes;
+    if found as usize != PAGE_BYTES {
+        return Err(Refusal::PageSize { path: path.into(), found });
+    }
+    Ok(trace)
+}
+
+/// Plans from a trace, and writes the tape.
+pub fn of_trace(args: &PlanArgs, path: PathBuf, trace: Trace<'_>) -> Result<Report, Refusal> {
+    let recording = Recording::read(&trace, args.reference_ns).map_err(refuse(&path))?;
+    let planned = Planning { args, path, trace, recording }.plan()?;
+    for note in notes(&planned) {
+        complain(format_args!("{}: {note}", planned.trace.display()));
+    }
+    Ok(report::of(args, &planned))
 }
 
 fn refuse(path: &Path) -> impl Fn(PlanError) -> Refusal {

@@ -3,7 +3,7 @@
 use super::Refusal;
 use crate::print;
 use clap::Args;
-use hinterland_tape::tape::{Tape, ThreadTotals};
+use hinterland_tape::tape::{PageRange, Tape, ThreadTotals};
 use hinterland_units::{ByteCount, Foreign, PageCount};
 use serde::Serialize;
 use std::fmt::Write;
@@ -29,6 +29,8 @@ The whole tape is read and checked; one that is cut off or damaged is refused.";
 
 /// Threads that are told one by one.
 const THREADS_MAX: usize = 16;
+/// Phases that are told one by one.
+const PHASES_MAX: usize = 16;
 
 /// What a tape says.
 #[derive(Serialize)]
@@ -51,14 +53,39 @@ struct Figures {
     local_pages: u64,
     /// Different pages in the trace.
     peak_pages: u64,
-    /// What evicts in the plan.
+    /// What evicts in the plan; empty: the tape is unordered.
     eviction: String,
+    /// What it has: ordered: pages in their order, sets: the sets of phases.
+    order: &'static str,
     /// Bytes of the tape.
     tape_bytes: u64,
     /// Names of the regions.
     regions: Vec<String>,
-    /// By thread.
+    /// By thread; of an unordered tape, none.
     threads: Vec<ThreadFigures>,
+    /// Of an unordered tape, by phase.
+    phases: Vec<PhaseFigures>,
+}
+
+/// A phase.
+#[derive(Serialize)]
+struct PhaseFigures {
+    /// Pages of its set.
+    pages: u64,
+    /// Ranges of consecutive pages.
+    ranges: u64,
+    /// The first of them: its region, and its page there.
+    first: Option<(u32, u32)>,
+}
+
+impl PhaseFigures {
+    fn of(set: &[PageRange]) -> PhaseFigures {
+        PhaseFigures {
+            pages: set.iter().map(|range| u64::from(range.pages)).sum(),
+            ranges: set.len() as u64,
+            first: set.first().map(|range| (range.region, range.first_page)),
+        }
+    }
 }
 
 /// A thread.
@@ -117,9 +144,11 @@ fn figures(tape: &Tape<'_>, tape_bytes: u64) -> Figures {
         local_pages: head.local_pages,
         peak_pages: head.peak_pages,
         eviction: head.eviction.clone(),
+        order: head.order.name(),
         tape_bytes,
         regions: tape.regions().iter().map(|region| region.name.clone()).collect(),
         threads: (0..).zip(tape.threads()).map(thread).collect(),
+        phases: tape.phases().iter().map(|set| PhaseFigures::of(set)).collect(),
     }
 }
 
@@ -130,15 +159,9 @@ fn text(figures: &Figures, path: &Path) -> String {
     let mut line = |name: &str, text: String| {
         let _ = writeln!(out, "  {name:<14} {text}");
     };
-    line(
-        "planned for",
-        format!(
-            "{} local of {} ({})",
-            bytes(figures.local_pages),
-            bytes(figures.peak_pages),
-            Foreign(&figures.eviction)
-        ),
-    );
+    let how = if figures.eviction.is_empty() { figures.order } else { &figures.eviction };
+    let (local, peak) = (bytes(figures.local_pages), bytes(figures.peak_pages));
+    line("planned for", format!("{local} local of {peak} ({})", Foreign(how)));
     if figures.has_intervals {
         line("intervals", "followed between hinterland_begin() and hinterland_end() only".into());
     }
@@ -158,6 +181,18 @@ fn text(figures: &Figures, path: &Path) -> String {
     }
     if figures.threads.len() > THREADS_MAX {
         line("more threads", format!("{}: --json lists all", figures.threads.len() - THREADS_MAX));
+    }
+    for (number, phase) in figures.phases.iter().enumerate().take(PHASES_MAX) {
+        let from =
+            phase.first.map_or(String::new(), |(region, page)| format!(", from page {page} of region {region} on"));
+        let ranges = if phase.ranges == 1 { "range" } else { "ranges" };
+        line(
+            &format!("phase {number}"),
+            format!("{} pages ({}) in {} {ranges}{from}", phase.pages, bytes(phase.pages), phase.ranges),
+        );
+    }
+    if figures.phases.len() > PHASES_MAX {
+        line("more phases", format!("{}: --json lists all", figures.phases.len() - PHASES_MAX));
     }
     out
 }

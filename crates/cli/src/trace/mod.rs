@@ -46,8 +46,8 @@ Examples:
   valgrind --tool=lackey --trace-mem=yes --log-file=app.lackey ./app
   hinterland trace import --from lackey app.lackey -o app.trace
 
-The program runs on one processor and takes a fault for each page that it comes back to; one that asks how many processors
-there are must be told (OMP_NUM_THREADS). Traced is the process that is started (and what it calls exec for). With a folder (a path that
+The program runs on one processor and takes a fault for each page that it comes back to; where it asks libc how many processors
+there are it gets the number that it has untraced, and makes as many threads. Traced is the process that is started (and what it calls exec for). With a folder (a path that
 ends with a slash, or is one) all processes of the run are, each in a trace of its own: children of forks, and programs behind a shell.
 Faults are served on the monitor path (`hinterland doctor` says whether that is allowed here).
 

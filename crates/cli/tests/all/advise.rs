@@ -27,6 +27,10 @@ fn backends_are_ranked_by_effectiveness_and_the_cheapest_has_a_command() {
         assert_eq!(backend["slowdowns"].as_array().unwrap().len(), advice["sizes_percent"].as_array().unwrap().len());
         assert!(backend["least_local_slowdown"].as_f64() <= Some(3.0), "{backend}");
     }
+    let numa = backends.iter().find(|one| one["name"] == "numa").expect("it is one of them");
+    let ssd = backends.iter().find(|one| one["name"] == "ssd").expect("it is one of them");
+    assert!(numa["command"].as_str().unwrap().contains("--far 'numa:NODE'") && numa["cost"] == 0.5, "{numa}");
+    assert!(numa["slowdowns"][0].as_f64() < ssd["slowdowns"][0].as_f64(), "{numa} {ssd}");
     let features = &advice["features"];
     assert_eq!((&features["fragment_ratio"], &features["longest_sequential_run_pages"]), (&0.0.into(), &8192.into()));
     let table = text(advise(&[&path, "--slowdown", "3"]).stdout);

@@ -87,21 +87,59 @@ fn the_json_has_the_promised_names() {
 }
 
 #[test]
+fn says_what_was_on_a_numa_node_and_that_it_is_no_ram_of_the_run() {
+    let mut stats = stats();
+    stats["backends"] = json!([
+        {"url": "compressed:1G?codec=lz4", "stored_peak_bytes": 5}, {"url": "numa:1:16G", "stored_peak_bytes": 3u64 << 30}
+    ]);
+    let output = explain(&stats.to_string(), &[]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("what was on numa:1:16G\n  at most 3 GiB: far memory, so --ram does not count it"), "{text}");
+    assert!(!text.contains("what was on compressed"), "{text}");
+}
+
+#[test]
 fn says_how_a_tape_was_followed_and_where_it_was_left() {
     let mut stats = stats();
     assert!(!String::from_utf8(explain(&stats.to_string(), &[]).stdout).unwrap().contains("tape"));
     let figures = [("threads", 2), ("threads_without", 1), ("batches", 400), ("pages", 40_000), ("left", 3)];
-    for (name, value) in figures.into_iter().chain([("left_position", 71_234), ("left_page", 0x1e2f), ("resumed", 2)]) {
+    let last = [
+        ("left_position", 71_234),
+        ("left_page", 0x1e2f),
+        ("resumed", 2),
+        ("beside_faults", 77),
+        ("early_faults", 1_240),
+    ];
+    for (name, value) in figures.into_iter().chain(last) {
         stats[format!("tape_{name}")] = value.into();
     }
     let text = String::from_utf8(explain(&stats.to_string(), &[]).stdout).unwrap();
     for part in
         ["2 of 3 threads followed it: 40,000 pages were asked for in 400 batches", "left 3 times", "position 71,234"]
             .into_iter()
-            .chain(["page 0x1e2f was asked for", "found on it again 2 times"])
+            .chain([
+                "page 0x1e2f was asked for",
+                "found on it again 2 times",
+                "77 faults of threads on it were for pages that it",
+            ])
+            .chain(["1,240 were for pages that the plan has in local memory, and that left early"])
     {
         assert!(text.contains(part), "no {part}: {text}");
     }
+}
+
+#[test]
+fn says_how_many_phases_of_an_unordered_tape_began_and_were_given_up() {
+    let mut stats = stats();
+    for (name, value) in [("phases", 40), ("phases_begun", 31), ("batches", 300), ("pages", 9_000)] {
+        stats[format!("tape_{name}")] = value.into();
+    }
+    let text = String::from_utf8(explain(&stats.to_string(), &[]).stdout).unwrap();
+    assert!(text.contains("31 of its 40 phases began: 9,000 pages were asked for in 300 batches"), "{text}");
+    assert!(!text.contains("given up"), "{text}");
+    stats["tape_phases_given_up"] = 4.into();
+    let text = String::from_utf8(explain(&stats.to_string(), &[]).stdout).unwrap();
+    assert!(text.contains("4 phases were given up, because the program came to other pages"), "{text}");
 }
 
 #[test]
@@ -109,14 +147,25 @@ fn says_what_blocks_and_patches_did_where_there_were_some() {
     let mut stats = stats();
     let before = String::from_utf8(explain(&stats.to_string(), &[]).stdout).unwrap();
     assert!(!before.contains("blocks") && !before.contains("sub-page"), "{before}");
-    let figures = [("blocks_asked", 500), ("block_pages", 3000), ("block_used_pages", 1200)];
+    let figures = [("blocks_asked", 500), ("block_pages", 3000), ("block_used_pages", 1200), ("block_size_pages", 8)]
+        .into_iter()
+        .chain([
+            ("block_faults", 70),
+            ("blocks_refused_full", 6),
+            ("blocks_refused_unused", 9),
+            ("block_page_first", 4),
+        ]);
     let patches = [("evicted_dirty_pages", 4000), ("patched_pages", 3000), ("patched_bytes", 4_288_000)];
-    for (name, value) in figures.into_iter().chain(patches) {
+    for (name, value) in figures.chain(patches) {
         stats[name] = value.into();
     }
     let text = String::from_utf8(explain(&stats.to_string(), &[]).stdout).unwrap();
     for part in [
-        "500 blocks were asked for around pages that the program waited for; 3,000 pages came with them, of which 40.0 % were used",
+        "500 blocks of 32 KiB in the end were asked for around pages that the program waited for; 3,000 pages came with them, of which 40.0 % were used",
+        "a page alone, 70 for a block",
+        "6 blocks were not asked for because those on their way filled their room",
+        "9 blocks were not asked for because too few pages of those before them had been used",
+        "4 pages were asked for alone although their block was asked for",
         "of 3,000 of 4,000 pages that were written back only what had changed was sent",
         "48.8 % of all",
     ] {

@@ -80,6 +80,26 @@ fn a_tape_of_the_trace_is_one_more_row_without_major_faults() {
 }
 
 #[test]
+fn a_tape_that_is_given_is_followed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = trace(&directory);
+    let file = directory.path().join("walk.tape");
+    let run = |words: &[&str]| Command::new(env!("CARGO_BIN_EXE_hinterland")).args(words).output().unwrap();
+    let words = [path.to_str().unwrap(), path.to_str().unwrap(), "--local", "16M", "--order", "sets"];
+    let made = run(&[&["tape"], &words[..], &["-o", file.to_str().unwrap()]].concat());
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let options = ["--local", "16M", "--prefetch", "none", "--evict", "s3-fifo", "--link", "rdma-25g"];
+    let report = json(&path, &[&options[..], &["--tape", file.to_str().unwrap()]].concat());
+    let [none, tape] = report["rows"].as_array().unwrap().as_slice() else { panic!("two rows: {report}") };
+    assert_eq!((&none["prefetched_pages"], &tape["prefetch"]), (&0.into(), &"tape".into()));
+    let faults = |row: &Value| row["major_faults"].as_u64().unwrap();
+    assert!(faults(tape) * 2 < faults(none), "{report}");
+    let refused = refusal(&path, &["--tape", path.to_str().unwrap()]);
+    assert!(refused.contains("this is a trace, not a tape"), "{refused}");
+    assert!(refusal(&path, &["--tape", "/no/such.tape"]).contains("--tape: /no/such.tape: No such file"));
+}
+
+#[test]
 fn the_json_has_the_promised_names_and_every_replay_counts_every_reference() {
     let directory = tempfile::tempdir().unwrap();
     let path = trace(&directory);
@@ -106,6 +126,8 @@ fn the_json_has_the_promised_names_and_every_replay_counts_every_reference() {
             "prefetch_hits_inferred",
             "prefetched_used_pages",
             "pollution_pages",
+            "blocks_asked",
+            "block_used_pages",
             "evicted_clean_pages",
             "direct_reclaims",
         ] {

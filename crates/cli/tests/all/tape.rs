@@ -106,6 +106,125 @@ fn show_says_what_is_in_a_tape() {
     assert!(text.contains("16 MiB local of 32 MiB (lru)") && text.contains("16384 pages to fetch"), "{text}");
 }
 
+/// A number below `end`, of a generator with a state (Knuth's MMIX).
+fn below(state: &mut u64, end: usize) -> usize {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    usize::try_from(*state >> 33).unwrap() % end
+}
+
+/// A trace of a program with eight phases of 1024 pages, whose pages it touches in an order that the seed says; 0: in order of address.
+fn phased(directory: &Path, program: &str, seed: u64) -> String {
+    let head = Head { program: program.into(), page_bytes: 4096, microset_pages: 64, ..Head::default() };
+    let mut writer = Writer::new(Vec::new(), &head).unwrap();
+    let region = writer.region(&Region { name: "far".into(), pages: u64::from(PAGES) }).unwrap();
+    let mut random = seed;
+    for turn in 0..8 * ROUNDS {
+        let mut pages: Vec<u32> = (0..PAGES / 8).collect();
+        for at in (1..pages.len()).rev().filter(|_| seed > 0) {
+            pages.swap(at, below(&mut random, at + 1));
+        }
+        for page in pages {
+            writer.touch(&Reference { region, page: turn % 8 * (PAGES / 8) + page, ..Reference::default() }).unwrap();
+        }
+        writer.flush().unwrap();
+    }
+    writer.finish().unwrap();
+    let path = directory.join(format!("{program}-{seed}.trace"));
+    std::fs::write(&path, writer.sink()).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn several_traces_say_how_oblivious_a_program_is_and_sets_are_written_to_an_unordered_tape() {
+    let directory = tempfile::tempdir().unwrap();
+    let [first, second, third] = [1, 2, 3].map(|seed| phased(directory.path(), "query", seed));
+    let file = directory.path().join("query.tape").to_str().unwrap().to_owned();
+    let words = [first.as_str(), &second, &third, "--local", "50%"];
+    let report = json(&[&words[..], &["-o", &file]].concat());
+    assert_eq!((&report["verdict"], &report["program"]), (&"set".into(), &"query".into()));
+    assert_eq!((&report["common_percent"], &report["agreeing_percent"]), (&100.0.into(), &100.0.into()));
+    let in_order = report["in_order_percent"].as_f64().unwrap();
+    assert!((1.0..10.0).contains(&in_order), "{in_order}");
+    let phases = report["phases"].as_array().unwrap();
+    assert_eq!(phases.len(), 24);
+    for phase in phases {
+        assert_eq!((&phase["pages"], &phase["set_pages"], &phase["ranges"]), (&1024.into(), &1024.into(), &1.into()));
+        assert_eq!(phase["agrees"], true);
+    }
+    assert_eq!(report["traces"][2]["pages"], PAGES);
+    assert!(report["plan"].is_null());
+    assert_eq!(report["tape_bytes"], std::fs::read(&file).unwrap().len());
+    let text = String::from_utf8(tape(&words).stdout).unwrap();
+    for part in ["query: 3 runs compared: set: the pages of phases agree", "100.0 % are touched by all runs", "8 more"]
+    {
+        assert!(text.contains(part), "no {part}: {text}");
+    }
+    // What show says of it.
+    let shown = json(&["show", &file]);
+    assert_eq!((&shown["order"], &shown["local_pages"]), (&"sets".into(), &4096.into()));
+    assert_eq!(
+        (&shown["phases"][9]["pages"], &shown["phases"][9]["first"]),
+        (&1024.into(), &serde_json::json!([0, 1024]))
+    );
+    assert!(shown["threads"].as_array().unwrap().is_empty());
+    let text = String::from_utf8(tape(&["show", &file]).stdout).unwrap();
+    assert!(text.contains("16 MiB local of 32 MiB (sets)") && text.contains("1024 pages (4 MiB) in 1 range"), "{text}");
+}
+
+#[test]
+fn runs_in_the_same_order_are_planned_and_what_has_nothing_in_common_is_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let (ordered, first, second) = (
+        phased(directory.path(), "query", 0),
+        phased(directory.path(), "query", 1),
+        phased(directory.path(), "query", 2),
+    );
+    let other = phased(directory.path(), "other", 1);
+    let file = directory.path().join("query.tape").to_str().unwrap().to_owned();
+    let report = json(&[&ordered, &ordered, "--local", "50%", "-o", &file]);
+    assert_eq!((&report["verdict"], &report["in_order_percent"]), (&"ordered".into(), &100.0.into()));
+    assert_eq!(report["plan"]["wanted"]["local_pages"], 4096);
+    assert_eq!(json(&["show", &file])["order"], "ordered");
+    // A tape of either kind can be had of any runs.
+    assert!(tape(&[&ordered, &ordered, "--local", "50%", "--order", "sets", "-o", &file]).status.success());
+    assert_eq!(json(&["show", &file])["order"], "sets");
+    assert!(tape(&[&first, &second, "--local", "50%", "--order", "ordered", "-o", &file]).status.success());
+    assert_eq!(json(&["show", &file])["order"], "ordered");
+    std::fs::remove_file(&file).unwrap();
+    // The sets of its phases have no room in 16 MiB of a program that uses all of its 32 at once.
+    let all = |seed| {
+        let path = directory.path().join(format!("all-{seed}.trace"));
+        let mut writer = Writer::new(Vec::new(), &Head { page_bytes: 4096, ..Head::default() }).unwrap();
+        let region = writer.region(&Region { name: "far".into(), pages: u64::from(PAGES) }).unwrap();
+        let mut random = seed;
+        for _ in 0..4 * PAGES {
+            let page = u32::try_from(below(&mut random, PAGES as usize)).unwrap();
+            writer.touch(&Reference { region, page, ..Reference::default() }).unwrap();
+        }
+        writer.finish().unwrap();
+        std::fs::write(&path, writer.sink()).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (one, two) = (all(1), all(2));
+    assert_eq!(json(&[&one, &two, "--local", "50%"])["verdict"], "neither");
+    let output = tape(&[&one, &two, "--local", "50%", "-o", &file]);
+    let says = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(125) && says.contains("no tape was written; --order ordered"), "{says}");
+    assert!(!Path::new(&file).exists());
+    for (words, says) in [
+        (vec![first.as_str(), "--local", "50%", "--order", "sets"], "name two traces of the program, or more"),
+        (vec![&first, &other, "--local", "50%"], "runs of one program are compared"),
+        (vec![&one, &two, "--local", "50%", "--order", "sets", "-o", &file], "no phase of the runs agrees"),
+        (vec![&first, &second, "--local", "50%", "-o", &second], "--output: "),
+        (vec![&first, "/no/such.trace", "--local", "50%"], "No such file"),
+        (vec![&first, &second], "--local <SIZE|PCT%>"),
+    ] {
+        let refusal = refusal(&words);
+        assert!(refusal.contains(says), "{words:?}: {refusal}");
+    }
+    assert!(!Path::new(&file).exists());
+}
+
 #[test]
 fn a_trace_without_times_is_planned_without_predictions() {
     let directory = tempfile::tempdir().unwrap();

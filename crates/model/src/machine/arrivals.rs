@@ -9,38 +9,43 @@ use crate::scheme::Pages;
 impl Machine<'_> {
     /// Remote memory reads a line and sends it.
     pub(super) fn read_line(&mut self, line: u32, serial: u32) {
-        let read = self.read_remote(Granularity::Line, LINE_BYTES);
-        let at = self.down.send(Granularity::Line, read, LINE_BYTES);
+        let component = self.component_of(line / LINES_PER_PAGE);
+        let read = self.read_remote(component, Granularity::Line, LINE_BYTES);
+        let at = self.components[component].down.send(Granularity::Line, read, LINE_BYTES);
         self.at(at, Event::LineBack { line, serial });
     }
 
     /// Remote memory reads a page, compresses it, and sends it; it is expanded where it comes.
     pub(super) fn read_page(&mut self, page: u32) {
-        let mut ready = self.read_remote(Granularity::Page, PAGE_BYTES);
+        let (component, bytes) = (self.component_of(page), self.network_bytes(page));
+        let read = self.read_remote(component, Granularity::Page, PAGE_BYTES);
         let compression = if self.scheme.compresses() { self.parameters.page_compression_ticks() } else { 0 };
-        ready = ready.max(self.compressor_free_at) + compression;
-        self.compressor_free_at = ready;
-        let at = self.down.send(Granularity::Page, ready, self.network_bytes(page));
+        let memory = &mut self.components[component];
+        let ready = read.max(memory.compressor_free_at) + compression;
+        memory.compressor_free_at = ready;
+        let at = memory.down.send(Granularity::Page, ready, bytes);
         self.at(at + compression, Event::PageBack { page });
     }
 
     /// Translation, the bus, the DRAM's latency; when the data are read.
-    fn read_remote(&mut self, granularity: Granularity, bytes: u64) -> u64 {
-        let sent = self.remote_bus.send(granularity, self.now + self.parameters.translation_ticks, bytes);
+    fn read_remote(&mut self, component: usize, granularity: Granularity, bytes: u64) -> u64 {
+        let at = self.now + self.parameters.translation_ticks;
+        let sent = self.components[component].memory_bus.send(granularity, at, bytes);
         sent + self.parameters.dram_ticks
     }
 
     /// Dirty data have come to remote memory.
-    pub(super) fn write_remote(&mut self, granularity: Granularity) {
+    pub(super) fn write_remote(&mut self, component: usize, granularity: Granularity) {
         let bytes = if granularity == Granularity::Line { LINE_BYTES } else { PAGE_BYTES };
-        self.read_remote(granularity, bytes);
+        self.read_remote(component, granularity, bytes);
     }
 
     /// A dirty page was read from local memory and compressed.
     pub(super) fn send_dirty_page(&mut self, page: u32) {
         let bytes = self.network_bytes(page) + self.parameters.request_bytes;
-        let at = self.up.send(Granularity::Page, self.now, bytes);
-        self.at(at, Event::PageWritten);
+        let component = self.component_of(page);
+        let at = self.components[component].up.send(Granularity::Page, self.now, bytes);
+        self.at(at, Event::PageWritten { component });
     }
 
     /// A line comes into the LLC, unless its page came first (§4.2).

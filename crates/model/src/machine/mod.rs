@@ -1,28 +1,32 @@
-//! A stream replayed on one compute and one memory component, event by event.
+//! Streams replayed on one compute component and its memory components, event by event.
 //!
 //! ```text
-//!  core ─► ask ─┬─ local memory ──────────────────────────────────────────────► done          requests.rs
+//! cores ─► ask ─┬─ local memory ──────────────────────────────────────────────► done          requests.rs
 //!               ├─ line ─► sub-block queue ─┐ controller                       ▲  ▲
 //!               └─ page ─► page queue ──────┴─► up ─► memory bus ─► (LZ) ─► down ──┘          arrivals.rs
 //!               dirty lines and pages ────────► up ─► memory bus
 //! ```
 //!
-//! Schemes without engines send their requests at once. Engines (BP, PQ, DaeMon) pace them: the controller issues the next page when the share
+//! Schemes without engines send their requests at once. Engines (BP, PQ, DaeMon, ours) pace them: the controller issues the next page when the share
 //! of pages has carried this one's bytes, on the slower of network and remote memory bus, and while the packet buffer has room; and likewise for
 //! lines. So what waits does so in the compute engine's queues, where it can still be cancelled (§4.1: requests are served by the bytes that
-//! they transfer, on both).
+//! they transfer, on both). Each memory component has a link, a memory bus and queues of its own; the buffers of the compute engine are for all.
 
 mod arrivals;
+mod component;
+mod foresight;
 mod requests;
 
-use crate::bus::{Bus, Direction, Granularity};
-use crate::core::Core;
+use crate::bus::{Bus, Granularity, Sharing};
+use crate::core::Cores;
 use crate::figures::{Counts, Figures};
 use crate::filter::{Miss, Stream};
 use crate::inflight::{InflightPages, InflightSubBlocks};
 use crate::local::LocalMemory;
 use crate::parameters::Parameters;
+use crate::programs::{Programs, Running};
 use crate::scheme::{Lines, Scheme};
+use component::Component;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
@@ -38,9 +42,13 @@ enum Event {
     Done {
         miss: u32,
     },
-    /// The queue controller may issue a line, or a page.
-    LineSlot,
-    PageSlot,
+    /// The queue controller may issue a line, or a page, of a memory component.
+    LineSlot {
+        component: usize,
+    },
+    PageSlot {
+        component: usize,
+    },
     /// A request, or what is written, comes to remote memory.
     LineAtMemory {
         line: u32,
@@ -49,8 +57,12 @@ enum Event {
     PageAtMemory {
         page: u32,
     },
-    LineWritten,
-    PageWritten,
+    LineWritten {
+        component: usize,
+    },
+    PageWritten {
+        component: usize,
+    },
     /// A dirty page is ready to be sent.
     PageLeaves {
         page: u32,
@@ -69,14 +81,6 @@ enum Event {
     },
 }
 
-/// One queue of the compute engine (§4.1), with the time at which the controller may issue its next request.
-#[derive(Debug, Default)]
-struct Queue {
-    requests: VecDeque<u32>,
-    free_at: u64,
-    is_armed: bool,
-}
-
 /// The whole machine.
 ///
 /// Invariant: a miss is done once; each miss that waits for a page or line is in one list of waiters, or blocked.
@@ -86,15 +90,14 @@ struct Machine<'a> {
     misses: &'a [Miss],
     /// Of each page, its bytes on the network when compressed.
     compressed_bytes: &'a [u16],
-    core: Core<'a>,
+    cores: Cores<'a>,
     now: u64,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     sequence: u64,
     local: LocalMemory,
     inflight_pages: InflightPages,
     inflight_lines: InflightSubBlocks,
-    line_queue: Queue,
-    page_queue: Queue,
+    components: Vec<Component>,
     /// Bytes of pages that have come and are not in local memory yet.
     packet_bytes: u64,
     /// Misses that wait for something of a page: the last one, and of each the one before.
@@ -105,10 +108,8 @@ struct Machine<'a> {
     asked_at: Vec<u64>,
     asked_for_page: Vec<bool>,
     local_bus: Bus,
-    remote_bus: Bus,
-    up: Direction,
-    down: Direction,
-    compressor_free_at: u64,
+    /// When a page on its way is expected, where lines are asked for by that.
+    page_due: Vec<u64>,
     counts: Counts,
 }
 
@@ -117,84 +118,93 @@ struct Machine<'a> {
 /// # Panics
 /// If `compressed_bytes` is shorter than the address space.
 pub fn replay(stream: &Stream, compressed_bytes: &[u16], scheme: Scheme, parameters: &Parameters) -> Figures {
-    assert!(compressed_bytes.len() >= stream.pages as usize, "a compressed size for each page");
-    Machine::new(stream, compressed_bytes, scheme, parameters).run(stream)
+    replay_together(&[Running { stream, compressed_bytes }], scheme, parameters)[0]
+}
+
+/// Replays programs that run at once on a scheme; the figures of each. What is counted is of all of them, while all are measured. A program that is
+/// through runs its measured part again until all are.
+///
+/// # Panics
+/// As [`replay`], or if all of them have more lines than 32 bits count.
+pub fn replay_together(running: &[Running], scheme: Scheme, parameters: &Parameters) -> Vec<Figures> {
+    let programs = Programs::new(running);
+    Machine::new(&programs, scheme, parameters).run(&programs)
 }
 
 /// Frames of local memory: a percentage of the touched pages, at least one.
-fn frames(stream: &Stream, parameters: &Parameters) -> u32 {
-    let frames = u64::from(stream.touched_pages) * parameters.local_percent / 100;
+fn frames(programs: &Programs, parameters: &Parameters) -> u32 {
+    let frames = u64::from(programs.touched_pages) * parameters.local_percent / 100;
     u32::try_from(frames).expect("fewer frames than pages").max(1)
 }
 
 impl<'a> Machine<'a> {
-    fn new(stream: &'a Stream, compressed_bytes: &'a [u16], scheme: Scheme, parameters: &'a Parameters) -> Machine<'a> {
-        let share = scheme.is_partitioned().then_some(parameters.line_share_percent);
-        let count = stream.misses.len();
+    fn new(programs: &'a Programs, scheme: Scheme, parameters: &'a Parameters) -> Machine<'a> {
+        let sharing = scheme.sharing(parameters.line_share_percent);
+        let (count, pages) = (programs.misses.len(), programs.pages);
         Machine {
             scheme,
             parameters,
-            misses: &stream.misses,
-            compressed_bytes,
-            core: Core::new(&stream.misses, stream.measured_from, parameters),
+            misses: &programs.misses,
+            compressed_bytes: &programs.compressed_bytes,
+            cores: Cores::new(&programs.misses, &programs.parts, parameters),
             now: 0,
             events: BinaryHeap::new(),
             sequence: 0,
-            local: LocalMemory::new(stream.pages, frames(stream, parameters), parameters.replacement),
-            inflight_pages: InflightPages::new(stream.pages),
-            inflight_lines: InflightSubBlocks::new(stream.pages),
-            line_queue: Queue::default(),
-            page_queue: Queue::default(),
+            local: LocalMemory::new(pages, frames(programs, parameters), parameters.replacement),
+            inflight_pages: InflightPages::new(pages),
+            inflight_lines: InflightSubBlocks::new(pages),
+            components: (0..parameters.components as usize)
+                .map(|number| Component::new(parameters, sharing, number))
+                .collect(),
             packet_bytes: 0,
-            last_waiter: vec![NONE; stream.pages as usize],
+            last_waiter: vec![NONE; pages as usize],
             waiter_before: vec![NONE; count],
             blocked: VecDeque::new(),
             asked_at: vec![0; count],
             asked_for_page: vec![false; count],
-            local_bus: Bus::new(parameters.dram_rate, None),
-            remote_bus: Bus::new(parameters.dram_rate, share),
-            up: Direction::new(parameters, share),
-            down: Direction::new(parameters, share),
-            compressor_free_at: 0,
+            local_bus: Bus::new(parameters.dram_rate, Sharing::OneQueue),
+            page_due: if scheme == Scheme::Ours { vec![0; pages as usize] } else { Vec::new() },
             counts: Counts::default(),
         }
     }
 
-    fn run(mut self, stream: &Stream) -> Figures {
+    fn run(mut self, programs: &Programs) -> Vec<Figures> {
         let mut ready = Vec::new();
-        self.core.advance(0, &mut ready);
+        self.cores.start(&mut ready);
         self.ask_later(&mut ready);
-        let mut before = self.core.is_measured().then(|| self.counts());
+        let mut before = self.cores.are_measured().then(|| self.counts());
         while let Some(Reverse((at, _, event))) = self.events.pop() {
             debug_assert!(at >= self.now, "time runs backwards");
             self.now = at;
             self.carry_out(event, &mut ready);
-            if before.is_none() && self.core.is_measured() {
+            if before.is_none() && self.cores.are_measured() {
                 before = Some(self.counts());
             }
+            // One program ends with all that is on its way; of several, one is always at work.
+            if programs.parts.len() > 1 && self.cores.are_through() {
+                break;
+            }
         }
-        assert!(self.core.is_through(), "{} replayed: misses are left over", self.scheme.name());
-        let warm_up: u64 = stream.misses[..stream.measured_from].iter().map(|miss| u64::from(miss.instructions)).sum();
-        Figures {
-            ticks: self.core.measured_ticks(),
-            instructions: stream.instructions - warm_up,
-            counts: self.counts().since(&before.unwrap_or_default()),
-        }
+        assert!(self.cores.are_through(), "{} replayed: misses are left over", self.scheme.name());
+        let counts = self.counts().since(&before.unwrap_or_default());
+        let figures =
+            |part| Figures { ticks: self.cores.measured_ticks(part), instructions: part.instructions, counts };
+        programs.parts.iter().map(figures).collect()
     }
 
     fn carry_out(&mut self, event: Event, ready: &mut Vec<(u32, u64)>) {
         match event {
             Event::Ask { miss } => self.ask(miss),
             Event::Done { miss } => {
-                self.core.complete(miss, self.now, ready);
+                self.cores.complete(miss, self.now, ready);
                 self.ask_later(ready);
             }
-            Event::LineSlot => self.issue_line(),
-            Event::PageSlot => self.page_slot(),
+            Event::LineSlot { component } => self.issue_line(component),
+            Event::PageSlot { component } => self.page_slot(component),
             Event::LineAtMemory { line, serial } => self.read_line(line, serial),
             Event::PageAtMemory { page } => self.read_page(page),
-            Event::LineWritten => self.write_remote(Granularity::Line),
-            Event::PageWritten => self.write_remote(Granularity::Page),
+            Event::LineWritten { component } => self.write_remote(component, Granularity::Line),
+            Event::PageWritten { component } => self.write_remote(component, Granularity::Page),
             Event::PageLeaves { page } => self.send_dirty_page(page),
             Event::LineBack { line, serial } => self.line_back(line, serial),
             Event::PageBack { page } => self.page_back(page),
@@ -214,14 +224,20 @@ impl<'a> Machine<'a> {
     }
 
     fn counts(&self) -> Counts {
-        let sum = |bytes: [u64; 2]| bytes[0] + bytes[1];
+        let of_all = |bus: fn(&Component) -> &Bus| self.components.iter().map(|component| bus(component).sent()).sum();
         Counts {
-            down_bytes: sum(self.down.bus.bytes),
-            up_bytes: sum(self.up.bus.bytes),
-            local_bus_bytes: sum(self.local_bus.bytes),
-            remote_bus_bytes: sum(self.remote_bus.bytes),
+            down_bytes: of_all(|component| &component.down.bus),
+            up_bytes: of_all(|component| &component.up.bus),
+            local_bus_bytes: self.local_bus.sent(),
+            remote_bus_bytes: of_all(|component| &component.memory_bus),
             ..self.counts
         }
+    }
+
+    /// The memory component that a page is on.
+    fn component_of(&self, page: u32) -> usize {
+        let Parameters { placement, components, placement_seed, .. } = *self.parameters;
+        placement.component(page, components, placement_seed)
     }
 
     /// Whether the bounds of the buffers hold: BP and the naive schemes have none (§6: "always at both granularities").

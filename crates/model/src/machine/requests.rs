@@ -10,7 +10,7 @@ use crate::scheme::{Lines, Pages, Scheme};
 impl Machine<'_> {
     /// A miss of the LLC comes to the memory controller, with the dirty line that it replaces.
     pub(super) fn ask(&mut self, miss: u32) {
-        self.asked_at[miss as usize] = self.now;
+        (self.asked_at[miss as usize], self.asked_for_page[miss as usize]) = (self.now, false);
         let victim = self.misses[miss as usize].dirty_victim;
         if victim != NO_LINE {
             self.write_back(victim);
@@ -58,6 +58,7 @@ impl Machine<'_> {
         let wants_line = match scheme.lines() {
             Lines::Never => false,
             Lines::Always => true,
+            Lines::Selected if scheme == Scheme::Ours => self.is_line_sooner(page),
             Lines::Selected => self.selects_line(before),
         };
         // The line first: where both share a queue, it must not wait behind its own page.
@@ -109,75 +110,86 @@ impl Machine<'_> {
     fn ask_line(&mut self, line: u32) {
         self.counts.lines_asked += 1;
         self.inflight_lines.schedule(line);
-        self.line_queue.requests.push_back(line);
-        if !self.scheme.is_partitioned() {
-            self.issue_line();
-        } else if !std::mem::replace(&mut self.line_queue.is_armed, true) {
-            self.at(self.line_queue.free_at.max(self.now), Event::LineSlot);
+        let component = self.component_of(line / LINES_PER_PAGE);
+        let queue = &mut self.components[component].line_queue;
+        queue.requests.push_back(line);
+        if !self.scheme.has_engines() {
+            self.issue_line(component);
+        } else if !std::mem::replace(&mut queue.is_armed, true) {
+            let at = queue.free_at.max(self.now);
+            self.at(at, Event::LineSlot { component });
         }
     }
 
     pub(super) fn ask_page(&mut self, page: u32) {
         self.counts.pages_asked += 1;
-        self.page_queue.requests.push_back(page);
-        if self.scheme.is_partitioned() {
-            self.arm_page_slot();
+        let component = self.component_of(page);
+        self.page_will_be_asked(page);
+        self.components[component].page_queue.requests.push_back(page);
+        if self.scheme.has_engines() {
+            self.arm_page_slot(component);
         } else {
-            self.issue_page();
+            self.issue_page(component);
         }
     }
 
     /// Has the controller come to the next page when its slot begins.
-    fn arm_page_slot(&mut self) {
-        let has_requests = self.scheme.is_partitioned() && !self.page_queue.requests.is_empty();
-        if has_requests && !std::mem::replace(&mut self.page_queue.is_armed, true) {
-            self.at(self.page_queue.free_at.max(self.now), Event::PageSlot);
+    fn arm_page_slot(&mut self, component: usize) {
+        let queue = &mut self.components[component].page_queue;
+        let has_requests = self.scheme.has_engines() && !queue.requests.is_empty();
+        if has_requests && !std::mem::replace(&mut queue.is_armed, true) {
+            let at = queue.free_at.max(self.now);
+            self.at(at, Event::PageSlot { component });
         }
     }
 
-    /// The controller issues the next page, unless the packet buffer is full: then it comes back when there is room.
-    pub(super) fn page_slot(&mut self) {
-        self.page_queue.is_armed = false;
-        if self.packet_bytes < self.parameters.packet_buffer_bytes {
-            self.issue_page();
-            self.arm_page_slot();
+    /// The controller issues the next page, unless lines have taken its time, or the packet buffer is full: then it comes back when there is room.
+    pub(super) fn page_slot(&mut self, component: usize) {
+        let queue = &mut self.components[component].page_queue;
+        queue.is_armed = false;
+        if queue.free_at > self.now {
+            self.arm_page_slot(component);
+        } else if self.packet_bytes < self.parameters.packet_buffer_bytes {
+            self.issue_page(component);
+            self.arm_page_slot(component);
         }
     }
 
     /// A page has left the packet buffer.
     pub(super) fn free_packet(&mut self, page: u32) {
         self.packet_bytes -= self.network_bytes(page);
-        self.arm_page_slot();
+        (0..self.components.len()).for_each(|component| self.arm_page_slot(component));
     }
 
-    /// The controller issues the next line that was not cancelled.
-    pub(super) fn issue_line(&mut self) {
-        while let Some(line) = self.line_queue.requests.pop_front() {
+    /// The controller issues the next line of a memory component that was not cancelled.
+    pub(super) fn issue_line(&mut self, component: usize) {
+        let memory = &mut self.components[component];
+        let mut sent = None;
+        while let Some(line) = memory.line_queue.requests.pop_front() {
             let Some(serial) = self.inflight_lines.issue(line) else { continue };
-            let at = self.up.send(Granularity::Line, self.now, self.parameters.request_bytes);
-            self.at(at, Event::LineAtMemory { line, serial });
-            self.line_queue.free_at = self.now + self.down.bus.ticks(Granularity::Line, LINE_BYTES);
+            let at = memory.up.send(Granularity::Line, self.now, self.parameters.request_bytes);
+            memory.pace_line(self.now);
+            sent = Some((at, Event::LineAtMemory { line, serial }));
             break;
         }
-        self.line_queue.is_armed = self.scheme.is_partitioned() && !self.line_queue.requests.is_empty();
-        if self.line_queue.is_armed {
-            self.at(self.line_queue.free_at, Event::LineSlot);
+        let queue = &mut memory.line_queue;
+        queue.is_armed = self.scheme.has_engines() && !queue.requests.is_empty();
+        let next = queue.is_armed.then_some((queue.free_at, Event::LineSlot { component }));
+        for (at, event) in sent.into_iter().chain(next) {
+            self.at(at, event);
         }
     }
 
     /// Sends the request of the page that has waited longest.
-    fn issue_page(&mut self) {
-        let page = self.page_queue.requests.pop_front().expect("a slot is for a request");
+    fn issue_page(&mut self, component: usize) {
+        let memory = &mut self.components[component];
+        let page = memory.page_queue.requests.pop_front().expect("a slot is for a request");
         self.inflight_pages.issue(page);
-        let at = self.up.send(Granularity::Page, self.now, self.parameters.request_bytes);
+        let at = memory.up.send(Granularity::Page, self.now, self.parameters.request_bytes);
         self.at(at, Event::PageAtMemory { page });
-        self.page_queue.free_at = self.now + self.page_slot_ticks(page);
-    }
-
-    /// From one page to the next: what the slower of network and remote memory bus takes for it in the share of pages.
-    fn page_slot_ticks(&self, page: u32) -> u64 {
-        let on_network = self.down.bus.ticks(Granularity::Page, self.network_bytes(page));
-        on_network.max(self.remote_bus.ticks(Granularity::Page, PAGE_BYTES))
+        let bytes = self.network_bytes(page);
+        self.components[component].pace_page(self.now, bytes);
+        self.page_was_issued(page);
     }
 
     /// Bytes of a page on the network.
@@ -206,7 +218,7 @@ impl Machine<'_> {
         let page = line / LINES_PER_PAGE;
         let kept = self.inflight_pages.keep_dirty(line);
         let is_full = self.inflight_pages.dirty_lines > self.parameters.dirty_lines;
-        if self.scheme.is_partitioned() && (kept > self.parameters.dirty_lines_of_a_page || is_full) {
+        if self.scheme.has_engines() && (kept > self.parameters.dirty_lines_of_a_page || is_full) {
             self.counts.pages_throttled += 1;
             let lines = self.inflight_pages.throttle(page);
             for offset in (0..LINES_PER_PAGE).filter(|offset| lines & (1 << offset) != 0) {
@@ -219,7 +231,9 @@ impl Machine<'_> {
     fn write_line(&mut self, line: u32) {
         debug_assert_ne!(line, NONE, "a line");
         self.counts.lines_written += 1;
-        let at = self.up.send(Granularity::Line, self.now, LINE_BYTES + self.parameters.request_bytes);
-        self.at(at, Event::LineWritten);
+        let component = self.component_of(line / LINES_PER_PAGE);
+        let bytes = LINE_BYTES + self.parameters.request_bytes;
+        let at = self.components[component].up.send(Granularity::Line, self.now, bytes);
+        self.at(at, Event::LineWritten { component });
     }
 }

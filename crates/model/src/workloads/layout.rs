@@ -1,6 +1,6 @@
 //! Where the arrays of a program lie, and what their pages have in them.
 
-use crate::lz::compressed_bytes;
+use crate::compression::Compressor;
 use crate::parameters::PAGE_BYTES;
 use std::ops::Range;
 
@@ -74,8 +74,8 @@ impl Region {
     }
 
     /// The mean of the samples' compressed bytes.
-    pub fn compressed_page_bytes(&self) -> u16 {
-        let sum: u64 = self.samples.iter().map(|sample| u64::from(compressed_bytes(sample))).sum();
+    pub fn compressed_page_bytes(&self, compressor: Compressor) -> u16 {
+        let sum: u64 = self.samples.iter().map(|sample| u64::from(compressor.compressed_bytes(sample))).sum();
         u16::try_from(sum / self.samples.len() as u64).expect("at most a page")
     }
 }
@@ -94,6 +94,6 @@ mod tests {
         assert_eq!((region.pages(), region.samples.len()), (0..2, 2));
         // The second page is 88 elements of sevens, then zeros.
         assert_eq!(region.samples[1][88 * 8 - 1..=88 * 8], [7, 0]);
-        assert!(region.compressed_page_bytes() < 60);
+        assert!(region.compressed_page_bytes(Compressor::Lz) < 60);
     }
 }

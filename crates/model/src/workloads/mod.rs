@@ -16,6 +16,7 @@ mod particles;
 mod spmv;
 mod triangles;
 
+use crate::compression::Compressor;
 use crate::filter::{Filter, Stream};
 use crate::parameters::paper_ratio;
 pub use layout::Region;
@@ -76,28 +77,34 @@ impl Workload {
         WORKLOADS.iter().find(|workload| workload.name == name)
     }
 
-    /// Runs the program of this size through the filter.
-    pub fn trace(&self, size: u64, seed: u64, warm_up: u64, measured: u64) -> Trace {
+    /// Runs the program of this size through the filter, and compresses samples of its data.
+    pub fn trace(&self, size: u64, seed: u64, warm_up: u64, measured: u64, compressor: Compressor) -> Trace {
+        self.trace_through(size, seed, compressor, |bytes| Filter::new(bytes, warm_up, measured))
+    }
+
+    /// The same with a filter of the caller's, for so many bytes of data.
+    pub fn trace_through(
+        &self,
+        size: u64,
+        seed: u64,
+        compressor: Compressor,
+        filter: impl FnOnce(u64) -> Filter,
+    ) -> Trace {
         let mut program = (self.make)(size, seed);
-        let mut filter = Filter::new(program.bytes(), warm_up, measured);
+        let mut filter = filter(program.bytes());
         program.run(&mut filter);
         let stream = filter.finish();
         let mut measured_bytes = vec![4096; stream.pages as usize];
         for region in program.regions() {
-            measured_bytes[region.pages()].fill(region.compressed_page_bytes());
+            measured_bytes[region.pages()].fill(region.compressed_page_bytes(compressor));
         }
         Trace { stream, measured_bytes }
     }
 
     /// Bytes of a page when compressed by the paper's ratio.
-    pub fn paper_bytes(&self) -> u16 {
-        bytes_at(paper_ratio(self.name))
+    pub fn paper_bytes(&self, compressor: Compressor) -> u16 {
+        compressor.bytes_at(paper_ratio(self.name))
     }
-}
-
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a ratio of at least 1: up to 4096")]
-fn bytes_at(ratio: f64) -> u16 {
-    (4096.0 / ratio).round() as u16
 }
 
 impl Trace {
@@ -131,7 +138,7 @@ mod tests {
     }
 
     fn trace(workload: &Workload, seed: u64) -> Trace {
-        workload.trace(small(workload.name), seed, 100_000, 300_000)
+        workload.trace(small(workload.name), seed, 100_000, 300_000, Compressor::Lz)
     }
 
     #[test]
@@ -179,13 +186,13 @@ mod tests {
             let ratio = trace.measured_ratio();
             assert!((1.0..94.0).contains(&ratio), "{}: {ratio}", workload.name);
         }
-        let bytes = Workload::named("dr").expect("a workload").paper_bytes();
+        let bytes = Workload::named("dr").expect("a workload").paper_bytes(Compressor::Lz);
         assert_eq!(bytes, 2885);
     }
 
     #[test]
     fn programs_that_write_evict_dirty_lines() {
-        let needle = Workload::named("nw").expect("a workload").trace(2048, 1, 0, 3_000_000);
+        let needle = Workload::named("nw").expect("a workload").trace(2048, 1, 0, 3_000_000, Compressor::Lz);
         assert!(needle.stream.misses.iter().any(|miss| miss.dirty_victim != NO_LINE));
     }
 }

@@ -1,7 +1,7 @@
 //! Times of single accesses, step by step, on the machine of `plain`. The first load enters the window at 5 ticks and comes to memory then.
 
 use super::{load, load_after, plain, run, stream};
-use hinterland_model::{Parameters, Rate, Scheme, ns, replay};
+use hinterland_model::{Counts, Parameters, Rate, Scheme, ns, replay};
 
 /// Translation, a line on the bus, the DRAM.
 const LOCAL: u64 = 10 + 64 + 100;
@@ -29,6 +29,7 @@ fn one_access_takes_the_sum_of_its_steps() {
         (Scheme::Bp, line_in_its_share),
         (Scheme::Pq, line_in_its_share),
         (Scheme::DaeMon, line_in_its_share),
+        (Scheme::Ours, line),
     ] {
         assert_eq!(ticks(&[7], scheme), expected, "{scheme:?}");
     }
@@ -103,4 +104,20 @@ fn the_papers_machine_serves_a_line_of_a_quarter_link_in_153_ns() {
     assert_eq!(figures.counts.access_ticks, expected);
     assert!((figures.access_ns() - 152.6).abs() < 0.1, "{}", figures.access_ns());
     assert_eq!(figures.ticks, expected + 42 * 20);
+}
+
+#[test]
+fn memory_components_have_links_and_buses_of_their_own() {
+    // Pages 0 and 1: on one component the second waits for the first on the network, on two for the local bus alone.
+    let misses = || stream(vec![load(0), load(64)]);
+    let one = run(&misses(), Scheme::Remote, &plain());
+    let two = run(&misses(), Scheme::Remote, &Parameters { components: 2, ..plain() });
+    let alone = ticks(&[7], Scheme::Remote);
+    assert_eq!(one.ticks, alone + 2 * 4096);
+    // It is written to local memory behind the first, whose line is read before its own: 64 ticks, of which 10 pass with its translation.
+    assert_eq!(two.ticks, alone + 4096 + 64 - 10);
+    assert_eq!(one.counts, Counts { access_ticks: one.counts.access_ticks, ..two.counts });
+    // Pages 0 and 2 are on the same one.
+    let far = stream(vec![load(0), load(128)]);
+    assert_eq!(run(&far, Scheme::Remote, &Parameters { components: 2, ..plain() }).ticks, one.ticks);
 }

@@ -45,6 +45,99 @@ fn the_papers_ratio_changes_what_is_compressed_alone() {
 }
 
 #[test]
+fn each_compressor_has_a_ratio_of_its_own_and_changes_nothing_else() {
+    let of = |compressor: &str| {
+        let answer = model(&format!(
+            "daemon hp --scheme pq,lc --compressor {compressor} --json --size 16 --references 50000 --warm-up 0"
+        ));
+        let report: serde_json::Value = serde_json::from_slice(&answer.stdout).expect("JSON");
+        assert_eq!(report["compressor"], compressor);
+        let ratio = report["programs"][0]["measured_ratio"].as_f64().expect("a number");
+        (ratio, report["rows"][0].clone(), report["rows"][1]["down_bytes"].clone())
+    };
+    let [lz, fpc_bdi, fve] = ["lz", "fpc-bdi", "fve"].map(of);
+    assert!(lz.0 > fpc_bdi.0 && lz.0 > fve.0 && fpc_bdi.0 > 1.0 && fve.0 > 1.0, "{} {} {}", lz.0, fpc_bdi.0, fve.0);
+    // PQ does not compress, LC carries what the compressor leaves.
+    let speed = |row: &serde_json::Value| row["instructions_per_cycle"].clone();
+    assert!([&fpc_bdi, &fve].iter().all(|other| speed(&other.1) == speed(&lz.1)));
+    assert!(lz.2 != fpc_bdi.2 && lz.2 != fve.2 && fpc_bdi.2 != fve.2);
+}
+
+#[test]
+fn threads_programs_at_once_links_and_disturbances_are_in_the_json() {
+    let report = |line: &str| -> serde_json::Value {
+        let answer = model(&format!("daemon {line} --scheme remote,daemon --json {SMALL}"));
+        assert!(answer.status.success(), "{line}: {answer:?}");
+        assert_eq!(
+            answer.stdout,
+            model(&format!("daemon {line} --scheme remote,daemon --json {SMALL}")).stdout,
+            "{line}"
+        );
+        serde_json::from_slice(&answer.stdout).expect("JSON")
+    };
+    let [alone, threads] = ["bf", "bf --threads 8"].map(report);
+    assert_eq!((&alone["threads"], &threads["threads"]), (&1.into(), &8.into()));
+    let ipc = |report: &serde_json::Value| report["rows"][0]["instructions_per_cycle"].as_f64().expect("a number");
+    assert!(ipc(&threads) > ipc(&alone), "{} on one core, {} on eight", ipc(&alone), ipc(&threads));
+    let together = report("bf sl --together --local 15%");
+    let rows = together["rows"].as_array().expect("rows");
+    let names: Vec<_> = rows.iter().map(|row| (&row["workload"], &row["scheme"])).collect();
+    assert_eq!(names.len(), 4);
+    assert_eq!((names[0], names[3]), ((&"bf".into(), &"remote".into()), (&"sl".into(), &"daemon".into())));
+    assert_eq!((&together["together"], &rows[0]["down_bytes"]), (&true.into(), &rows[1]["down_bytes"]));
+    assert!(ipc(&together) < ipc(&alone), "{} beside another, {} alone", ipc(&together), ipc(&alone));
+    let utilisation = alone["rows"][0]["utilisation"].as_f64().expect("of one program");
+    assert!((1.0..=100.0).contains(&utilisation) && rows[0]["utilisation"].is_null(), "{utilisation}");
+    let links = report("bf --links 1/4:100ns,1/8:300ns");
+    assert_eq!((&links["components"], &links["rows"][0]["bandwidth"]), (&2.into(), &"1/4:100ns+1/8:300ns".into()));
+    assert_eq!(links["rows"][0]["switch_ns"], 200);
+    let disturbed = report("bf --disturbance 80% --disturbance-interval 50us");
+    assert!(disturbed["disturbance_percent"] == 80 && ipc(&disturbed) < ipc(&alone));
+}
+
+/// A file of loads and stores, as lackey writes them.
+fn recorded(name: &str, text: &str) -> String {
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::write(&path, text).expect("written");
+    path.to_str().expect("a plain path").to_owned()
+}
+
+#[test]
+fn loads_and_stores_of_any_program_are_replayed_and_wrong_ones_named_with_their_line() {
+    let accesses =
+        (0..3000).map(|number| format!("I  04001000,4\n L {:x},8\n", 0x4a0_0000 + number * 4160)).collect::<String>();
+    let path = recorded("app.lines", &format!("==1== Lackey, an example Valgrind tool\n{accesses}"));
+    let answer = model(&format!("daemon --lines {path} --scheme remote,daemon --warm-up 1000 --json"));
+    assert!(answer.status.success(), "{answer:?}");
+    let report: serde_json::Value = serde_json::from_slice(&answer.stdout).expect("JSON");
+    let program = &report["programs"][0];
+    assert_eq!(
+        (&program["name"], &program["references"], &program["instructions"]),
+        (&path.into(), &3000.into(), &3000.into())
+    );
+    assert_eq!(
+        (&program["llc_misses"], &program["unit"], &program["measured_ratio"]),
+        (&3000.into(), &"pages".into(), &serde_json::Value::Null)
+    );
+    assert!(report["rows"].as_array().expect("rows").iter().all(|row| row["access_ns"].as_f64() > Some(0.0)));
+    for (text, said) in [
+        (&accesses[..accesses.len() - 5], "line 6000 ends without a line break"),
+        ("I  04001000,4\nT 1\n", "line 2 is 'T 1', not lackey's"),
+        ("", "no loads and stores"),
+    ] {
+        let answer = model(&format!("daemon --lines {}", recorded("wrong.lines", text)));
+        assert_eq!(answer.status.code(), Some(125), "{said}");
+        let stderr = String::from_utf8_lossy(&answer.stderr).into_owned();
+        assert!(stderr.contains(said) && stderr.contains("wrong.lines"), "{said}: {stderr}");
+    }
+    let answer = model("daemon --lines no/such.lines");
+    assert!(
+        answer.status.code() == Some(125) && String::from_utf8_lossy(&answer.stderr).contains("cannot be opened"),
+        "{answer:?}"
+    );
+}
+
+#[test]
 fn a_cluster_is_simulated_and_its_json_has_a_row_for_each_mix_and_slowdown() {
     let point = |percent, slowdown| serde_json::json!({"backend": "ssd", "local_percent": percent, "slowdown": slowdown, "far_bytes_per_second": 1e6});
     let program = |name, points: &[serde_json::Value]| serde_json::json!({"name": name, "touched_bytes": 1 << 30, "cpu_seconds": 10.0, "points": points});
@@ -80,13 +173,18 @@ fn nonsense_ends_with_125_and_help_with_0() {
     assert!(help.status.success());
     let help = String::from_utf8(help.stdout).expect("text");
     let examples: Vec<&str> = help.lines().filter_map(|line| line.strip_prefix("  hinterland-model ")).collect();
-    assert_eq!(examples.len(), 4, "{help}");
+    assert_eq!(examples.len(), 12, "{help}");
+    let lines = recorded("help.lines", " L 1000,8\n S 2000,8\n");
     for example in examples {
         // The first column is the command; what follows two spaces is a remark. A later flag of the same name would be refused.
         let command = example.split("  ").next().expect("a command");
         let small = if command.contains("--references") { "" } else { " --references 1000 --warm-up 0" };
         let size = if command.contains("--size") { "" } else { " --size 64" };
-        let answer = model(&format!("{command}{small}{size}").replace("--references 2000000", "--references 1000"));
+        let answer = model(
+            &format!("{command}{small}{size}")
+                .replace("--references 2000000", "--references 1000")
+                .replace("app.lines", &lines),
+        );
         assert!(answer.status.success(), "{command}: {answer:?}");
     }
 }

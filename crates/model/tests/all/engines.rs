@@ -1,7 +1,7 @@
 //! The rules of DaeMon's engines (§4), one by one.
 
 use super::{load, load_after, plain, run, stream};
-use hinterland_model::{Miss, Parameters, Rate, Scheme};
+use hinterland_model::{Miss, Parameters, Rate, Scheme, Stream};
 
 /// A load that replaces a dirty line.
 fn load_replacing(line: u32, dirty_victim: u32) -> Miss {
@@ -123,4 +123,47 @@ fn pages_are_paced_by_the_slower_of_network_and_memory_bus() {
     let parameters = Parameters { dram_rate: Rate(7_200_000_000), ..plain() };
     let misses = vec![load(0), load(64), Miss { after_cycles: 900, ..load_after(65, 2) }];
     assert_eq!(run(&stream(misses), Scheme::Pq, &parameters).counts.lines_asked, 3);
+}
+
+#[test]
+fn where_shares_are_lent_a_line_is_asked_for_if_it_comes_before_its_page() {
+    // PQ asks for no line of a page that was issued. That comes, foreseen, at 5 + 1110 + 2 × 4096 + 2 × 1024 + 400 = 11,755, a line 1,334 after its request.
+    let counts = |after_cycles| {
+        let late = Miss { after_cycles, ..load_after(2, 1) };
+        run(&stream(vec![load(0), load(1), late]), Scheme::Ours, &plain()).counts
+    };
+    // The first is done at 1,339, so the last asks at 1,339 + 20 cycles each.
+    let (sooner, later) = (counts(450), counts(500));
+    assert_eq!((sooner.lines_asked, sooner.by_line, sooner.awaited), (3, 3, 0));
+    assert_eq!((later.lines_asked, later.by_line, later.awaited, later.pages_asked), (2, 2, 1, 1));
+}
+
+#[test]
+fn where_shares_are_lent_either_granularity_has_what_the_other_leaves() {
+    // A slow link, of which a line takes 1,280 ticks. One page fits into the buffer, so lines serve all: DaeMon's have a quarter of it.
+    let slow = Parameters { network_rate: Rate(3_600_000_000), ..plain() };
+    let ticks = |stream: &Stream, parameters: &Parameters| {
+        [Scheme::DaeMon, Scheme::Ours].map(|scheme| run(stream, scheme, parameters).ticks)
+    };
+    let apart = stream((0..1000).map(|page| Miss { instructions: 200, ..load(page * 64) }).collect());
+    let [kept, lent] = ticks(&apart, &Parameters { inflight_pages: 1, ..slow.clone() });
+    assert!(2 * lent < kept, "lines: {lent} where lent, {kept} where kept");
+    // No line fits into its buffer but one: pages serve the others, DaeMon's with three quarters.
+    let [kept, lent] = ticks(
+        &apart,
+        &Parameters { inflight_sub_blocks: 1, inflight_pages: 2000, packet_buffer_bytes: 1 << 30, ..slow },
+    );
+    assert!(lent * 100 < kept * 90, "pages: {lent} where lent, {kept} where kept");
+}
+
+#[test]
+fn lent_shares_are_faster_where_lines_are_needed_and_where_pages_are() {
+    // One line of each of 4,000 pages; and 400 pages, line by line.
+    let far_apart = stream((0..4000).map(|page| Miss { instructions: 40, ..load(page * 64) }).collect());
+    let in_order = stream((0..400 * 64).map(|line| Miss { instructions: 40, ..load(line) }).collect());
+    let paper = Parameters { local_percent: 20, ..Parameters::paper() };
+    for stream in [far_apart, in_order] {
+        let [fixed, ours] = [Scheme::DaeMon, Scheme::Ours].map(|scheme| run(&stream, scheme, &paper).ticks);
+        assert!(ours * 100 < fixed * 95, "{ours} with ours, {fixed} with a quarter");
+    }
 }

@@ -5,6 +5,7 @@ mod cluster;
 mod command;
 mod engines;
 mod properties;
+mod together;
 
 use hinterland_model::{Figures, Miss, Parameters, Rate, Scheme, Stream, replay};
 
@@ -29,7 +30,7 @@ pub fn plain() -> Parameters {
 
 /// A load of a line, one instruction after the one before.
 pub fn load(line: u32) -> Miss {
-    Miss { line, dirty_victim: CLEAN, after: 0, instructions: 1, after_cycles: 0, is_load: true }
+    Miss { line, dirty_victim: CLEAN, after: 0, instructions: 1, after_cycles: 0, is_load: true, core: 0 }
 }
 
 /// A load of a line that waits for the data of the miss `after` (from 1).
@@ -47,7 +48,7 @@ pub fn stream(misses: Vec<Miss>) -> Stream {
     let instructions = misses.iter().map(|miss| u64::from(miss.instructions)).sum();
     let references = misses.len() as u64;
     let touched_pages = u32::try_from(touched.len()).expect("few pages");
-    Stream { misses, pages, touched_pages, measured_from: 0, references, instructions }
+    Stream { misses, pages, touched_pages, measured_from: 0, references, instructions, cores: 1 }
 }
 
 /// Replays with pages that compress to a quarter.

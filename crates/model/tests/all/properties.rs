@@ -1,10 +1,10 @@
 //! What holds for any stream, on the paper's machine and on tiny ones.
 
 use super::{CLEAN, run, stream};
-use hinterland_model::{Figures, Miss, Parameters, Random, Replacement, Scheme, Stream};
+use hinterland_model::{Figures, Miss, Parameters, Placement, Random, Replacement, Scheme, Stream};
 
 /// A stream with runs within pages, jumps, dependences, stores and dirty lines.
-fn random_stream(seed: u64) -> Stream {
+pub fn random_stream(seed: u64) -> Stream {
     let mut random = Random::new(seed);
     let pages = 20 + random.below(200);
     let jumps = 1 + random.below(30);
@@ -21,17 +21,19 @@ fn random_stream(seed: u64) -> Stream {
             instructions: 1 + u32::try_from(random.below(60)).expect("small"),
             after_cycles: u16::try_from(random.below(40)).expect("small"),
             is_load: random.below(4) != 0,
+            core: 0,
         }
     });
     stream(misses.collect())
 }
 
-fn machines() -> [Parameters; 4] {
+fn machines() -> [Parameters; 5] {
     let paper = Parameters::paper();
     [
         Parameters { inflight_pages: 3, inflight_sub_blocks: 2, dirty_lines: 4, llc_mshrs: 8, ..paper.clone() },
         Parameters { local_percent: 3, replacement: Replacement::Fifo, dirty_lines_of_a_page: 1, ..paper.clone() },
         Parameters { utilisation_interval_ticks: 1000, line_share_percent: 60, ..paper.clone() },
+        Parameters { components: 3, placement: Placement::Random, inflight_pages: 20, ..paper.clone() },
         paper,
     ]
 }
@@ -124,4 +126,24 @@ fn a_warm_up_is_not_measured() {
     assert!((1000..1000 + 128).contains(&counted), "{counted}");
     let instructions: u64 = stream.misses[2000..].iter().map(|miss| u64::from(miss.instructions)).sum();
     assert_eq!(figures.instructions, instructions);
+}
+
+#[test]
+fn more_memory_components_carry_the_same_and_are_not_slower_where_pages_wait_for_the_network() {
+    // One page after the other, more than the core waits for at a time: the link is what they wait for.
+    let stream = stream((0..400).map(|page| super::load(page * 64)).collect());
+    let mut before: Option<Figures> = None;
+    for components in 1..=4 {
+        for placement in [Placement::RoundRobin, Placement::Random] {
+            let parameters = Parameters { components, placement, ..Parameters::paper() };
+            let figures = run(&stream, Scheme::Remote, &parameters);
+            let first = *before.get_or_insert(figures);
+            assert_eq!(figures.counts.down_bytes, 400 * 4096);
+            assert!(figures.ticks <= first.ticks, "{components} {placement:?}");
+        }
+    }
+    let four = Parameters { components: 4, ..Parameters::paper() };
+    // The local bus takes a quarter as long as one link for each page: with four links it is as busy as they are.
+    let (one, four) = (before.expect("eight runs").ticks, run(&stream, Scheme::Remote, &four).ticks);
+    assert!(one > 3 * four, "{one} with one, {four} with four");
 }

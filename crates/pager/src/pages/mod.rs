@@ -8,12 +8,14 @@
 
 #[cfg(all(test, feature = "loom"))]
 mod orders;
+mod overwriters;
 mod owned;
 mod table;
 
 use crate::decisions::Decisions;
 use crate::fault_path::{FATAL_EXIT_CODE, FaultPath};
 use crate::kernel::Kernel;
+use crate::own_processors::OwnProcessors;
 use crate::own_threads::OwnThreads;
 use crate::schedule::{Point, Schedule};
 use crate::state::{Entry, State};
@@ -23,6 +25,7 @@ use crate::waiters::Waiters;
 use hinterland_abi::ProcessRow;
 use hinterland_sys::SysError;
 use hinterland_units::{Foreign, PAGE_BYTES, PageNo};
+use overwriters::Overwriters;
 pub(crate) use owned::{Owned, Released};
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 pub(crate) use table::ContentHash;
@@ -39,6 +42,7 @@ pub(crate) struct Pages {
     pub(crate) waiters: Waiters,
     pub(crate) gate: Gate,
     pub(crate) own_threads: OwnThreads,
+    pub(crate) overwriters: Overwriters,
     row: AtomicPtr<ProcessRow>,
     schedule: Schedule,
     /// Where decisions are noted.
@@ -63,11 +67,11 @@ impl Pages {
     /// `ENOMEM`.
     pub(crate) fn new(
         path: FaultPath,
-        base: usize,
-        count: u32,
+        (base, count): (usize, u32),
         kernel: Kernel,
         row: &'static ProcessRow,
         decisions: Decisions,
+        processors: OwnProcessors,
     ) -> Result<Pages, SysError> {
         Ok(Pages {
             path,
@@ -77,7 +81,8 @@ impl Pages {
             table: PageTable::new(count)?,
             waiters: Waiters::default(),
             gate: Gate::new()?,
-            own_threads: OwnThreads::new(),
+            own_threads: OwnThreads::new(processors),
+            overwriters: Overwriters::default(),
             row: AtomicPtr::new(std::ptr::from_ref(row).cast_mut()),
             schedule: Schedule::of(base),
             decisions,
@@ -126,6 +131,22 @@ impl Pages {
     #[inline]
     pub(crate) fn state(&self, page: PageNo) -> State {
         self.table.load(page).state()
+    }
+
+    /// Whether a page is to be fetched ahead of the program: it is far, and no thread is about to overwrite it.
+    #[inline]
+    pub(crate) fn is_to_come(&self, entry: Entry) -> bool {
+        entry.state() == State::Remote && self.overwriters.overwriter(entry).is_none()
+    }
+
+    /// Takes back what was said of pages that are to be overwritten: they are about to be written to, but not by the program.
+    pub(crate) fn forget_marks(&self, pages: impl Iterator<Item = PageNo>) {
+        for page in pages {
+            let mut entry = self.table.load(page);
+            while entry.mark() != 0 && !self.table.mark(page, entry, 0) {
+                entry = self.table.load(page);
+            }
+        }
     }
 
     /// Ends a page's busy state and wakes the threads that wait for it.

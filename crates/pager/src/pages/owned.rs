@@ -130,7 +130,7 @@ impl Pages {
     /// The page is far, as its stored copy says.
     pub(crate) fn complete_remote(&self, owned: Owned) {
         let (page, was) = owned.into_parts();
-        self.complete(page, was.with_state(State::Remote).with_prefetched(false));
+        self.complete(page, Entry::new(State::Remote).with_location(was.location()));
     }
 
     /// The page is far, with this new copy and its hash. An old copy is given up.
@@ -170,7 +170,7 @@ impl Pages {
         if was.copy_retained() {
             self.table.set_hash(target, self.table.hash(page));
         }
-        self.complete(target, was);
+        self.complete(target, was.without_mark());
         self.complete(page, Entry::new(State::Untouched));
     }
 }
@@ -190,6 +190,7 @@ mod tests {
     use crate::decisions::Decisions;
     use crate::fault_path::FaultPath;
     use crate::kernel::Kernel;
+    use crate::own_processors::OwnProcessors;
     use crate::slot::{ChunkNo, KeySlot, Kind};
     use crate::sys::Uffd;
     use crate::sys::mem::OwnMemory;
@@ -204,7 +205,8 @@ mod tests {
         let kernel = Kernel::new(features, Uffd::Simulated, OwnMemory::none());
         // SAFETY: a row of atomics is valid when zero.
         let row: &ProcessRow = Box::leak(unsafe { Box::<ProcessRow>::new_zeroed().assume_init() });
-        Pages::new(FaultPath::Inline, 0x3300_0000_0000, 16, kernel, row, Decisions::default()).unwrap()
+        let processors = OwnProcessors::new(None, None);
+        Pages::new(FaultPath::Inline, (0x3300_0000_0000, 16), kernel, row, Decisions::default(), processors).unwrap()
     }
 
     fn claim(pages: &Pages, busy: State) -> Owned {

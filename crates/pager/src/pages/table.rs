@@ -115,6 +115,11 @@ impl PageTable {
         self.transition(page, Entry::new(State::Foreign), Entry::new(State::Untouched)).is_ok()
     }
 
+    /// Marks a far page, or takes its mark back (0), if its entry still is as it was `seen`.
+    pub(crate) fn mark(&self, page: PageNo, seen: Entry, mark: u16) -> bool {
+        self.entry(page).compare_exchange(seen.0, seen.with_mark(mark).0, AcqRel, Acquire).is_ok()
+    }
+
     /// Notes that somebody waits for a busy page. False: the page is not in state `busy` any more.
     pub fn wait_on(&self, page: PageNo, busy: Entry) -> bool {
         debug_assert!(busy.state().is_busy());

@@ -11,6 +11,7 @@ mod faults;
 mod forks;
 mod hints;
 mod leaving;
+mod overwrites;
 mod patches;
 mod pins;
 mod waits;
@@ -229,6 +230,7 @@ impl Stage {
             row,
             // A point may hold one of them.
             monitors: 3,
+            cpus: None,
             census: |_, _| {},
             processor_of: |_| None,
             housekeeping: || {},

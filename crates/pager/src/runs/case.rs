@@ -26,6 +26,8 @@ pub(super) struct Case {
     pub(super) patches: bool,
     /// Far memory takes its time.
     pub(super) is_slow: bool,
+    /// Threads say of pages that they overwrite them.
+    pub(super) overwrites: bool,
     /// Operations of each thread of the program.
     pub(super) operations: u32,
 }
@@ -54,6 +56,7 @@ impl Case {
             is_slow: random.index(2) == 0,
             operations: if cfg!(miri) { 4 } else { 60 },
             patches: random.index(2) == 0,
+            overwrites: false,
         }
     }
 

@@ -28,6 +28,8 @@ pub(super) struct Program {
     /// Values that were stored: each is another one.
     stored: u64,
     number: usize,
+    /// Pages that it has said it will overwrite, before it writes to them in any other way.
+    promised: Vec<PageNo>,
 }
 
 /// A page's content, to be read in words.
@@ -44,7 +46,7 @@ impl Program {
     ) -> Program {
         let current = current().expect("a thread of a simulation");
         let random = Rng(case.seed.wrapping_mul(THREADS as u64 + 1) + number as u64);
-        Program { current, pager, case, far, reference, random, stored: 0, number }
+        Program { current, pager, case, far, reference, random, stored: 0, number, promised: Vec::new() }
     }
 
     fn reference(&self) -> MutexGuard<'_, Reference> {
@@ -55,6 +57,10 @@ impl Program {
     pub(super) fn run(&mut self) {
         for _ in 0..self.case.operations {
             let run = self.choose();
+            if self.case.overwrites && self.random.below(6) == 0 {
+                self.alone(run, Program::overwrite);
+                continue;
+            }
             match self.random.below_u32(32) {
                 0..18 => self.shared(run, Program::use_pages),
                 18 | 19 => self.shared(run, Program::call_kernel),
@@ -136,10 +142,45 @@ impl Program {
             if self.random.below(2) == 0 {
                 self.check(page);
             } else {
+                self.keep_promise(page);
                 self.current.reach(self.address(page, 0), true);
                 self.put(page);
             }
         }
+    }
+
+    /// Says that it will overwrite pages. It does so, or looks at one before, or leaves it to another operation.
+    fn overwrite(&mut self, run: Run) {
+        let pager = self.pager;
+        pager.hints().overwrite(pager.address(run.first), run.count as usize * PAGE_BYTES);
+        for page in run.pages() {
+            match self.random.below(3) {
+                0 => self.check(page),
+                1 => self.put_whole(page),
+                _ => self.promised.push(page),
+            }
+        }
+    }
+
+    /// Before a page is written to in part: looks at it, if it was to be overwritten.
+    fn keep_promise(&mut self, page: PageNo) {
+        if self.promised.contains(&page) {
+            self.promised.retain(|other| *other != page);
+            self.check(page);
+        }
+    }
+
+    /// Stores all words of a page that no other thread uses: it may leave between two of them.
+    fn put_whole(&mut self, page: PageNo) {
+        for word in 0..WORDS {
+            self.stored += 1;
+            let value = (self.number as u64 + 1) << 48 | self.stored;
+            self.current.reach(self.address(page, word), true);
+            // SAFETY: as in `compare`; the page is writable.
+            unsafe { (self.address(page, word) as *mut u64).write(value) };
+            self.reference().store(page, word, value);
+        }
+        self.check(page);
     }
 
     /// A system call that reads or writes pages.
@@ -147,6 +188,9 @@ impl Program {
         let writes = self.random.below(2) == 0;
         let access = if writes { PinAccess::Write } else { PinAccess::Read };
         let pager = self.pager;
+        if writes {
+            run.pages().for_each(|page| self.keep_promise(page));
+        }
         let pin = pager.pin(pager.address(run.first), run.count as usize * PAGE_BYTES, access);
         for page in run.pages() {
             if !self.current.reach_by_kernel(self.address(page, 0), writes) {
@@ -164,6 +208,7 @@ impl Program {
             return;
         }
         let page = run.first;
+        self.keep_promise(page);
         assert!(self.current.reach_by_kernel(self.address(page, 0), true), "the monitor serves the kernel's faults");
         self.lend(page, 1);
         for other in run.pages().skip(1) {
@@ -228,6 +273,7 @@ impl Program {
             program.alone(to, |program, to| {
                 let lent = (program.random.below(3) == 0 && program.case.features().move_pages).then_some(from.first);
                 if let Some(page) = lent.filter(|_| program.case.path == FaultPath::Monitor) {
+                    program.keep_promise(page);
                     assert!(program.current.reach_by_kernel(program.address(page, 0), true), "the kernel's fault");
                     program.lend(page, 1);
                 }

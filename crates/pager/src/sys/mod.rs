@@ -10,6 +10,8 @@ pub(crate) mod simulated;
 pub(crate) mod watched;
 mod words;
 
+// Nothing of a simulated machine: its threads are never kept to a number of processors.
+pub(crate) use hinterland_sys::processors;
 #[cfg(not(test))]
 pub(crate) use hinterland_sys::{Mapping, Uffd, gate, last_thread, mem, thread, uffd};
 #[cfg(test)]

@@ -8,7 +8,7 @@ use crate::traced;
 use hinterland_abi::ProcessRow;
 use hinterland_backend::{Backend, CodecName, Compressed, Recompression, Reference};
 use hinterland_pager::{Config, Decisions, FaultPath, HintSite, Kernel, Leave, LoopState, Pager, PinAccess, State};
-use hinterland_policy::tape::{TapeArrival, TapeDeparture, TapePace, TapeSource, ThreadTape};
+use hinterland_policy::tape::{PageSet, SetSource, TapeArrival, TapeDeparture, TapePace, TapeSource, ThreadTape};
 use hinterland_policy::{Arbiter, EvictionPolicy, Granularity};
 use hinterland_sys::mem::OwnMemory;
 use hinterland_sys::{FeatureSet, Features, Mapping, Privilege, Uffd};
@@ -228,8 +228,8 @@ struct Case {
     operations: u32,
     /// Traced in microsets of so many pages.
     microset_pages: Option<u32>,
-    /// Each thread follows a tape of pages at random.
-    tapes: bool,
+    /// Threads follow tapes of pages at random.
+    tapes: Option<Order>,
     /// Threads give hints at random.
     hints: bool,
     /// How much comes to a thread that waits.
@@ -251,7 +251,7 @@ impl Case {
             seed,
             operations,
             microset_pages: None,
-            tapes: false,
+            tapes: None,
             hints: false,
             granularity: Granularity::Page,
         }
@@ -266,7 +266,11 @@ impl Case {
     }
 
     fn following_tapes(self) -> Case {
-        Case { tapes: true, ..self }
+        Case { tapes: Some(Order::Ordered), ..self }
+    }
+
+    fn following_sets(self) -> Case {
+        Case { tapes: Some(Order::Sets), ..self }
     }
 
     fn by(self, granularity: Granularity) -> Case {
@@ -281,17 +285,37 @@ impl Case {
     fn arbiter(&self) -> (Arbiter, Box<dyn EvictionPolicy>) {
         let policy = hinterland_policy::make(self.policy, 4096).unwrap();
         let prefetcher = hinterland_policy::make_prefetcher(self.prefetcher, Some(32)).unwrap();
-        if !self.tapes {
-            return (Arbiter::new(prefetcher).with_blocks(self.granularity), policy);
+        match self.tapes {
+            None => (Arbiter::new(prefetcher).with_blocks(self.granularity), policy),
+            Some(Order::Ordered) => {
+                let tapes = (0..THREADS).map(|thread| random_tape(self.seed + 50 + thread));
+                Arbiter::following(prefetcher, policy, TapeSource::new(tapes, TapePace::default()))
+            }
+            Some(Order::Sets) => {
+                let mut random = Rng(self.seed + 50);
+                Arbiter::following(prefetcher, policy, SetSource::new((0..2_000).map(|_| random_set(&mut random))))
+            }
         }
-        let tapes = (0..THREADS).map(|thread| random_tape(self.seed + 50 + thread));
-        Arbiter::following(prefetcher, policy, TapeSource::new(tapes, TapePace::default()))
     }
 
     /// A tenth of the operations, for far memory that takes its time, and where every page touched ends a microset.
     fn short(self) -> Case {
         Case { operations: self.operations / 10, ..self }
     }
+}
+
+/// What a tape of pages at random has.
+#[derive(Clone, Copy)]
+enum Order {
+    Ordered,
+    Sets,
+}
+
+/// A set of a third of all pages: most requests speak for the next ones, so that phases begin all the time.
+fn random_set(random: &mut Rng) -> PageSet {
+    PageSet::of(
+        (0..GROUPS).map(|_| (PageNo(random.below_u32(PAGES - GROUP_PAGES)), 1 + random.below_u32(GROUP_PAGES / 2))),
+    )
 }
 
 /// A tape of pages at random; most requests are on it soon, and it is wrong all the time.
@@ -332,6 +356,7 @@ fn pager(case: &Case, features: Features) -> &'static Pager {
         prefetch_cache_pages: None,
         row,
         monitors: 1,
+        cpus: None,
         census: |_, _| {},
         processor_of: |_| None,
         housekeeping: || {},
@@ -394,6 +419,13 @@ fn run(case: &Case) {
         if by_blocks { asked > 100 && came > 100 && used > 0 } else { asked == 0 },
         "{asked} of {came}, {used} used"
     );
+    let [by_block, size] = [&row.block_faults, &row.block_size_pages].map(|counter| counter.load(Relaxed));
+    match case.granularity {
+        Granularity::Page | Granularity::Both => assert_eq!(by_block, 0),
+        Granularity::Block => assert!(by_block > 100, "{by_block} faults waited for a block"),
+        Granularity::Auto => {}
+    }
+    assert_eq!(size > 0, by_blocks, "{size} pages of a block");
     let demanded = row.major_faults.load(Relaxed) + used;
     assert!(demanded > 1000, "paging happened: {demanded}");
     assert!(peak <= 17 << 20, "the budget held: {peak}");
@@ -412,7 +444,11 @@ fn run(case: &Case) {
         ];
         assert!(figures.iter().all(|figure| figure.load(Relaxed) > 0), "{figures:?}");
     }
-    if case.tapes {
+    if matches!(case.tapes, Some(Order::Sets)) {
+        let [batches, begun] = [&row.tape_batches, &row.tape_phases_begun].map(|counter| counter.load(Relaxed));
+        assert!(batches > 0 && begun > 10, "{batches} batches of {begun} phases");
+    }
+    if matches!(case.tapes, Some(Order::Ordered)) {
         let [batches, left] = [&row.tape_batches, &row.tape_left].map(|counter| counter.load(Relaxed));
         assert!(batches > 0, "no batch was asked for");
         assert!(left > 0 || operations < 100_000, "a thread leaves a tape of random pages at some time");
@@ -436,6 +472,11 @@ fn compressed() -> Arc<dyn Backend> {
 fn slow_and_failing() -> Arc<dyn Backend> {
     let first = "reference:1G?delay_us=20&jitter_us=200&fault=store:0.05&seed=5";
     hinterland_backend::open(&[first.into(), "compressed:1G".into()]).unwrap()
+}
+
+/// A small file before a large one.
+fn tiers() -> Arc<dyn Backend> {
+    hinterland_backend::open(&["file:/var/tmp?size=2M".into(), "file:/var/tmp?size=1G".into()]).unwrap()
 }
 
 use FaultPath::{Inline, Monitor};
@@ -463,6 +504,26 @@ fn the_oldest_kernels() {
 #[test]
 fn slow_and_failing_far_memory() {
     run(&Case::new(4, Monitor, FeatureSet::All, slow_and_failing()).with("s3-fifo", "leap").short());
+}
+
+#[test]
+fn two_tiers() {
+    let tiers = tiers();
+    run(&Case::new(26, Monitor, FeatureSet::All, tiers.clone()).with("s3-fifo", "auto").short());
+    assert_promoted(&*tiers);
+}
+
+#[test]
+fn inline_two_tiers() {
+    let tiers = tiers();
+    run(&Case::new(27, Inline, FeatureSet::All, tiers.clone()).with("fifo", "none").short());
+    assert_promoted(&*tiers);
+}
+
+fn assert_promoted(tiers: &dyn Backend) {
+    let mut rows = Vec::new();
+    tiers.usage(&mut rows);
+    assert!(rows[0].promoted_pages > 0 && rows[0].demoted_pages > 0, "{rows:?}");
 }
 
 #[test]
@@ -569,4 +630,14 @@ fn by_blocks_alone() {
 #[test]
 fn inline_by_blocks_alone() {
     run(&Case::new(23, Inline, FeatureSet::All, slow_and_failing()).by(Granularity::Block).short());
+}
+
+#[test]
+fn following_sets() {
+    run(&Case::new(24, Monitor, FeatureSet::All, compressed()).following_sets().short());
+}
+
+#[test]
+fn inline_following_sets() {
+    run(&Case::new(25, Inline, FeatureSet::V6_8, slow_and_failing()).with("2q", "auto").following_sets().short());
 }

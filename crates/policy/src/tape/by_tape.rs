@@ -2,10 +2,9 @@
 //! the policy names, but for pages that a tape holds. Where there are no others, these leave, too, what was asked for last first: the bound
 //! on local memory comes before tapes.
 
-use super::Holds;
+use super::{Holds, SharedHolds};
 use crate::{Arrival, EvictionPolicy};
 use hinterland_units::PageNo;
-use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Times that the policy is asked for pages that no tape holds.
 const ROUNDS: u32 = 4;
@@ -15,17 +14,13 @@ const AT_A_TIME: usize = 16;
 /// See the module. The policy knows all resident pages.
 pub struct ByTape {
     policy: Box<dyn EvictionPolicy>,
-    holds: Arc<Mutex<Holds>>,
+    holds: SharedHolds,
 }
 
 impl ByTape {
     /// `policy` evicts what the tapes do not; `holds` are those of the source that follows them.
-    pub fn new(policy: Box<dyn EvictionPolicy>, holds: Arc<Mutex<Holds>>) -> ByTape {
+    pub fn new(policy: Box<dyn EvictionPolicy>, holds: SharedHolds) -> ByTape {
         ByTape { policy, holds }
-    }
-
-    fn holds(&self) -> MutexGuard<'_, Holds> {
-        self.holds.lock().expect("no thread panics while it holds what the tapes hold")
     }
 
     /// Victims of the policy that no tape holds, as far as there are; those that it named beside them are put back.
@@ -37,7 +32,7 @@ impl ByTape {
             let mut named = Vec::new();
             self.policy.victims(wanted, &mut named);
             let all = named.len() < wanted;
-            let mut holds = self.holds();
+            let mut holds = self.holds.lock();
             for page in named {
                 if out.len() == end || holds.is_held(page) {
                     stay.push(page);
@@ -57,7 +52,7 @@ impl ByTape {
     /// Victims that `next` takes out of what is held, of those that the policy has.
     fn take(&mut self, count: usize, out: &mut Vec<PageNo>, next: fn(&mut Holds) -> Option<PageNo>) {
         for _ in 0..count {
-            let Some(page) = next(&mut self.holds()) else { return };
+            let Some(page) = next(&mut self.holds.lock()) else { return };
             self.policy.left_early(page);
             out.push(page);
         }
@@ -66,14 +61,14 @@ impl ByTape {
 
 impl EvictionPolicy for ByTape {
     fn arrived(&mut self, page: PageNo, how: Arrival) {
-        let is_listed = self.holds().arrived(page);
+        let is_listed = self.holds.lock().arrived(page);
         // It will be used: it is not on trial as what a prefetcher guessed is.
         let how = if is_listed && how == Arrival::Prefetched { Arrival::Demand } else { how };
         self.policy.arrived(page, how);
     }
 
     fn forgotten(&mut self, page: PageNo) {
-        self.holds().gone(page);
+        self.holds.lock().gone(page);
         self.policy.forgotten(page);
     }
 
@@ -83,7 +78,7 @@ impl EvictionPolicy for ByTape {
         self.take(end - out.len(), out, Holds::take_last_asked);
         let others = out.len();
         self.policy.victims(end - others, out);
-        let mut holds = self.holds();
+        let mut holds = self.holds.lock();
         out[others..].iter().for_each(|page| holds.gone(*page));
     }
 
@@ -96,12 +91,12 @@ impl EvictionPolicy for ByTape {
     }
 
     fn left_early(&mut self, page: PageNo) {
-        self.holds().gone(page);
+        self.holds.lock().gone(page);
         self.policy.left_early(page);
     }
 
     fn putback(&mut self, page: PageNo) {
-        self.holds().arrived(page);
+        self.holds.lock().arrived(page);
         self.policy.putback(page);
     }
 
@@ -110,7 +105,7 @@ impl EvictionPolicy for ByTape {
     }
 
     fn spares_neighbours(&self) -> bool {
-        !self.holds().is_empty()
+        !self.holds.lock().is_empty()
     }
 
     fn resize(&mut self, capacity_pages: usize) {
@@ -122,7 +117,7 @@ impl EvictionPolicy for ByTape {
     }
 
     fn metadata_bytes(&self) -> usize {
-        self.policy.metadata_bytes() + self.holds().bytes()
+        self.policy.metadata_bytes() + self.holds.lock().bytes()
     }
 }
 
@@ -131,8 +126,8 @@ mod tests {
     use super::*;
     use crate::make;
 
-    fn by_tape(pages: u32) -> (ByTape, Arc<Mutex<Holds>>) {
-        let holds = Arc::new(Mutex::new(Holds::default()));
+    fn by_tape(pages: u32) -> (ByTape, SharedHolds) {
+        let holds = SharedHolds::default();
         let mut policy = ByTape::new(make("fifo", 1000).unwrap(), holds.clone());
         (0..pages).for_each(|page| policy.arrived(PageNo(page), Arrival::Demand));
         (policy, holds)
@@ -147,10 +142,10 @@ mod tests {
     #[test]
     fn the_tape_comes_first_then_the_policy_and_what_is_held_last() {
         let (mut policy, holds) = by_tape(10);
-        let mut held = holds.lock().unwrap();
-        (0..8).for_each(|page| held.hold(PageNo(page), true));
-        held.release(PageNo(4), 100);
-        held.release(PageNo(5), 200);
+        let mut held = holds.lock();
+        (0..8).for_each(|page| held.hold(PageNo(page), true, 0));
+        held.release(PageNo(4), 100, 0);
+        held.release(PageNo(5), 200, 0);
         drop(held);
         assert!(policy.spares_neighbours());
         let mut spare = Vec::new();
@@ -182,8 +177,8 @@ mod tests {
     #[test]
     fn a_page_that_could_not_leave_can_the_next_time() {
         let (mut policy, holds) = by_tape(3);
-        holds.lock().unwrap().hold(PageNo(1), true);
-        holds.lock().unwrap().release(PageNo(1), 9);
+        holds.lock().hold(PageNo(1), true, 0);
+        holds.lock().release(PageNo(1), 9, 0);
         assert_eq!(victims(&mut policy, 1), [1]);
         policy.putback(PageNo(1));
         assert_eq!(victims(&mut policy, 3), [0, 2, 1]);

@@ -94,6 +94,11 @@ impl Cursor {
         self.faults > 0
     }
 
+    /// Whether the thread comes to the arrival at `at` without another on which it was going to fault.
+    pub fn is_next_fault(&self, at: usize) -> bool {
+        self.coming.range(..at.min(self.coming.len())).all(|coming| !coming.will_fault)
+    }
+
     /// The next arrival that was not asked for; it counts as asked for from now on.
     pub fn ask_next(&mut self) -> Option<&mut Coming> {
         self.read(self.asked + 1);
@@ -146,7 +151,8 @@ impl Cursor {
         Some((passed, was_asked))
     }
 
-    /// Takes the departures that make room for what was asked for, of pages that the thread has used for the last time.
+    /// Takes the departures that make room for what was asked for, of pages that the thread has used for the last time; without those
+    /// that were asked for again since.
     pub fn take_departures(&mut self, mut taken: impl FnMut(TapeDeparture)) {
         let position = self.position;
         let last = self.asked.checked_sub(1).and_then(|last| self.coming.get(last));
@@ -154,12 +160,20 @@ impl Cursor {
         while let Some(departure) = self.departures.next_if(|departure| departure.position <= end) {
             self.used.push(departure);
         }
+        let asked = self.coming.range(..self.asked);
         self.used.retain(|departure| {
-            let is_used = departure.used_until <= position;
-            if is_used {
+            if departure.used_until > position {
+                return true;
+            }
+            // A page that loses its content has no next use, and may be touched again.
+            let is_asked_again = match departure.next_use {
+                Some(next) => next <= end,
+                None => asked.clone().any(|coming| coming.arrival.page == departure.page),
+            };
+            if !is_asked_again {
                 taken(*departure);
             }
-            !is_used
+            false
         });
     }
 

@@ -1,19 +1,29 @@
 //! Which pages threads' tapes hold in local memory, and which may leave, with their next uses.
 //!
 //! A page is held from when it is asked for until the thread that asked has come to its departure. Several threads may hold a page.
+//! What a thread holds that has left its tape counts for nothing, until it is back: then it needs what the plan has in local memory again.
 //! Next uses of all threads are on one scale: a thread's positions, counted on from where the others were when it began.
 
 use hinterland_units::PageNo;
 use std::collections::{BinaryHeap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Old entries that may always be there.
 const SPARE: usize = 1024;
 
+/// A bit for each holder; those beyond share them.
+type Holders = u64;
+
+/// The bit of a holder: a thread's tape, or a phase.
+fn bit(holder: usize) -> Holders {
+    1 << (holder % Holders::BITS as usize)
+}
+
 /// What is known of a page of a tape.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
-    /// Threads that hold it.
-    holders: u16,
+    /// Threads that hold it, a bit each.
+    holders: Holders,
     resident: bool,
     /// It has left although it was held, and has no entry among the held pages.
     left_early: bool,
@@ -30,14 +40,27 @@ pub struct Holds {
     /// Held pages in the order in which they were asked for, with their versions; some entries are old.
     asked: Vec<(PageNo, u32)>,
     versions: u32,
+    /// Holders that are on their tapes.
+    active: Holders,
+}
+
+/// What tapes hold, shared by the tapes and the eviction policy that follows them.
+#[derive(Clone, Debug, Default)]
+pub struct SharedHolds(Arc<Mutex<Holds>>);
+
+impl SharedHolds {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Holds> {
+        self.0.lock().expect("no thread panics while it holds what the tapes hold")
+    }
 }
 
 impl Holds {
-    /// A thread's tape has asked for a page, which is resident already or not.
-    pub(crate) fn hold(&mut self, page: PageNo, is_resident: bool) {
+    /// A holder has asked for a page, which is resident already or not.
+    pub(crate) fn hold(&mut self, page: PageNo, is_resident: bool, holder: usize) {
         self.versions = self.versions.wrapping_add(1);
+        self.active |= bit(holder);
         let known = self.pages.entry(page).or_default();
-        known.holders = known.holders.saturating_add(1);
+        known.holders |= bit(holder);
         known.resident |= is_resident;
         known.left_early = false;
         known.version = self.versions;
@@ -48,12 +71,17 @@ impl Holds {
         }
     }
 
-    /// A thread has come to a page's departure, and needs it again at `next_use` ([`u64::MAX`]: never).
-    pub(crate) fn release(&mut self, page: PageNo, next_use: u64) {
+    /// What it holds counts for nothing, until it holds a page again: it has left its tape.
+    pub(crate) fn suspend(&mut self, holder: usize) {
+        self.active &= !bit(holder);
+    }
+
+    /// A holder has come to a page's departure, and needs it again at `next_use` ([`u64::MAX`]: never).
+    pub(crate) fn release(&mut self, page: PageNo, next_use: u64, holder: usize) {
         // A page that came in another way, while the thread was not on its tape, is likely to be resident.
         let known = self.pages.entry(page).or_insert(Known { resident: true, ..Known::default() });
-        known.holders = known.holders.saturating_sub(1);
-        if known.holders > 0 {
+        known.holders &= !bit(holder);
+        if known.holders != 0 {
             return;
         }
         self.may_leave.push((next_use, page, known.version));
@@ -64,14 +92,15 @@ impl Holds {
         }
     }
 
-    /// A page has become resident. Whether a tape has to do with it.
+    /// A page has become resident. Whether a tape that is followed has to do with it.
     pub(crate) fn arrived(&mut self, page: PageNo) -> bool {
+        let active = self.active;
         let Some(known) = self.pages.get_mut(&page) else { return false };
         known.resident = true;
-        if std::mem::take(&mut known.left_early) && known.holders > 0 {
+        if std::mem::take(&mut known.left_early) && known.holders != 0 {
             self.asked.push((page, known.version));
         }
-        true
+        known.holders == 0 || known.holders & active != 0
     }
 
     /// A page is not resident any longer.
@@ -101,12 +130,12 @@ impl Holds {
 
     /// Whether a thread's tape holds the page.
     pub(crate) fn is_held(&self, page: PageNo) -> bool {
-        self.pages.get(&page).is_some_and(|known| known.holders > 0)
+        self.pages.get(&page).is_some_and(|known| known.holders & self.active != 0)
     }
 
-    /// Whether no tape says anything of any page.
+    /// Whether no tape that is followed says anything of any page.
     pub(crate) fn is_empty(&self) -> bool {
-        self.pages.is_empty()
+        self.active == 0 || self.pages.is_empty()
     }
 
     /// The page that was asked for last leaves, of those that are resident and held: of what is needed it is likely to be needed last.
@@ -115,8 +144,12 @@ impl Holds {
         while let Some((page, version)) = self.asked.pop() {
             let known = self.pages.get_mut(&page).filter(|known| known.version == version && known.resident);
             if let Some(known) = known {
-                (known.resident, known.left_early) = (false, true);
-                return Some(page);
+                known.left_early = true;
+                // No thread that is on its tape holds the others: the policy has them.
+                if known.holders & self.active != 0 {
+                    known.resident = false;
+                    return Some(page);
+                }
             }
         }
         None
@@ -125,6 +158,7 @@ impl Holds {
     /// Nothing is held any longer.
     pub(crate) fn clear(&mut self) {
         (self.pages, self.may_leave, self.asked) = (HashMap::new(), BinaryHeap::new(), Vec::new());
+        self.active = 0;
     }
 
     /// Bytes that it occupies, about.
@@ -143,16 +177,16 @@ mod tests {
     fn the_furthest_next_use_leaves_first_and_held_pages_stay() {
         let mut holds = Holds::default();
         for page in 0..5 {
-            holds.hold(PageNo(page), false);
+            holds.hold(PageNo(page), false, 0);
             assert!(holds.arrived(PageNo(page)));
         }
         // Another thread holds page 3, too.
-        holds.hold(PageNo(3), true);
+        holds.hold(PageNo(3), true, 1);
         for (page, next_use) in [(0, 70), (1, 90), (2, u64::MAX), (3, 200)] {
-            holds.release(PageNo(page), next_use);
+            holds.release(PageNo(page), next_use, 0);
         }
         // Page 1 is asked for again.
-        holds.hold(PageNo(1), true);
+        holds.hold(PageNo(1), true, 0);
         let left: Vec<u32> = std::iter::from_fn(|| holds.take_furthest()).map(|page| page.0).collect();
         assert_eq!(left, [2, 0]);
         assert!([1, 3, 4].into_iter().all(|page| holds.is_held(PageNo(page))));
@@ -161,8 +195,8 @@ mod tests {
         assert!(holds.arrived(PageNo(1)));
         assert_eq!(holds.take_last_asked(), Some(PageNo(1)), "once it is back");
         assert!(holds.arrived(PageNo(1)));
-        holds.release(PageNo(3), 50);
-        holds.release(PageNo(1), 60);
+        holds.release(PageNo(3), 50, 1);
+        holds.release(PageNo(1), 60, 0);
         assert_eq!([holds.take_furthest(), holds.take_furthest()], [Some(PageNo(1)), Some(PageNo(3))]);
     }
 
@@ -170,13 +204,33 @@ mod tests {
     fn what_is_not_resident_is_not_named_and_old_entries_do_not_pile_up() {
         let mut holds = Holds::default();
         for round in 0..100_000_u64 {
-            holds.hold(PageNo(7), true);
-            holds.release(PageNo(7), round);
+            holds.hold(PageNo(7), true, 0);
+            holds.release(PageNo(7), round, 0);
         }
         let entries = holds.may_leave.len().max(holds.asked.len());
         assert!(entries < 2_000, "{entries}");
         holds.gone(PageNo(7));
         assert_eq!(holds.take_furthest(), None);
         assert!(holds.is_empty());
+    }
+
+    #[test]
+    fn what_a_thread_holds_counts_while_it_is_on_its_tape() {
+        let mut holds = Holds::default();
+        for (page, holder) in [(0, 0), (1, 0), (1, 1), (2, 1)] {
+            holds.hold(PageNo(page), true, holder);
+        }
+        holds.suspend(0);
+        assert_eq!([0, 1, 2].map(|page| holds.is_held(PageNo(page))), [false, true, true], "the other one goes on");
+        assert!(!holds.arrived(PageNo(0)), "it is on trial as any other page");
+        let named: Vec<u32> = std::iter::from_fn(|| holds.take_last_asked()).map(|page| page.0).collect();
+        assert_eq!(named, [2, 1]);
+        holds.suspend(1);
+        assert!(holds.is_empty());
+        // The first one is back, and comes to another page.
+        holds.hold(PageNo(3), true, 0);
+        assert_eq!([0, 1, 2, 3].map(|page| holds.is_held(PageNo(page))), [true, true, false, true]);
+        holds.arrived(PageNo(0));
+        assert_eq!(holds.take_last_asked(), Some(PageNo(0)));
     }
 }

@@ -11,19 +11,61 @@
 //! asked for, before any of its pages can be mapped; so no thread maps it unseen but one that fetches the same page at that moment, and
 //! then the key page of the next batch does its work. (3PO chooses among pages that have arrived, and declares under a lock what is
 //! about to be mapped.)
+//!
+//! An unordered tape has sets of pages instead, one a phase of the program (`set_source`); what they hold is held in the same way.
 
 mod by_tape;
 mod cursor;
 mod holds;
+mod page_set;
+mod set_source;
+#[cfg(test)]
+mod set_tests;
 mod source;
+mod tapes;
 #[cfg(test)]
 mod tests;
 
 pub use by_tape::ByTape;
-pub use holds::Holds;
-pub use source::{Course, TapeFigures, TapeSource};
+pub use holds::{Holds, SharedHolds};
+pub use page_set::PageSet;
+pub use set_source::{SetSource, set_pages_max};
+pub use source::{Course, TapeSource};
+pub use tapes::Tapes;
 
 use hinterland_units::PageNo;
+
+/// What is fetched ahead by tapes takes this part of local memory at most.
+const BUDGET_PART: u64 = 8;
+
+/// What was done by tapes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TapeFigures {
+    /// Batches that were asked for.
+    pub batches: u64,
+    /// Their pages.
+    pub pages: u64,
+    /// Times that a thread left its tape.
+    pub left: u64,
+    /// Where that was the last time: the position, and the page that the thread asked for there.
+    pub left_at: Option<(u32, PageNo)>,
+    /// Times that one was found on it again.
+    pub resumed: u64,
+    /// Major faults of threads on their tapes for pages that are not there.
+    pub beside: u64,
+    /// The same for pages that the plan has in local memory, and that left early.
+    pub early: u64,
+    /// Threads that follow a tape, or did.
+    pub threads: u64,
+    /// Threads for which there is none.
+    pub threads_without: u64,
+    /// Phases of an unordered tape.
+    pub phases: u64,
+    /// Phases that have begun.
+    pub phases_begun: u64,
+    /// Of these, given up: the program came to other pages, or used few of the set.
+    pub phases_given_up: u64,
+}
 
 /// A page that a thread needs in local memory, and that was not there in the plan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,45 +5,35 @@
 //! has left, the more requests it takes; so a wrong tape costs little.
 
 use super::cursor::Cursor;
-use super::{Holds, Place, Places, TapeArrival, TapeDeparture, TapePace, ThreadTape};
+use super::{BUDGET_PART, Place, Places, SharedHolds, TapeArrival, TapeDeparture, TapeFigures, TapePace, ThreadTape};
 use crate::{Prefetch, PrefetchWindow, Request, TapeBatch, Thread};
 use hinterland_units::PageNo;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
 
 /// BATCH_SIZE is this part of what is asked for ahead, LOOKAHEAD the rest (3PO §5: 100 and 400).
 const BATCH_PART: u32 = 5;
-/// What is fetched ahead of all threads takes this part of local memory at most.
-const BUDGET_PART: u64 = 8;
-/// Major faults that are not among what comes next until a thread has left its tape; a key page that it comes to halves their number.
-const MISSES_MAX: u32 = 16;
+/// Major faults that are not among what comes next until a thread has left its tape, at least; a key page that it comes to halves their
+/// number.
+const MISSES_MIN: u32 = 16;
+/// So many are this part of what is asked for at a time, where that is more. From one key page to the next only what is not on the tape
+/// makes faults: an interpreter that runs a little of its own code touches dozens of pages that the trace does not have there.
+const MISSES_PART: u32 = 2;
+/// Requests in their order that find a thread further on its tape than what was asked for, while it is on it: two may be there by chance.
+const FURTHER: u32 = 8;
 /// Arrivals among which a page is looked for to find a thread on its tape; so many are asked for at most, where most are local already.
 const REACH: usize = 4096;
+/// The same, where a thread was not found in `SEARCHES_NEAR` searches: it may have passed over much of its tape.
+const REACH_FAR: usize = 16 * REACH;
+/// See `REACH_FAR`.
+const SEARCHES_NEAR: u32 = 256;
+/// One search in so many goes as far as that, because it takes as long as 16 others.
+const FAR_EVERY: u32 = 16;
 /// A thread that has left its tape is looked for at one request in so many.
 const SEARCH_EVERY: u32 = 4;
 /// Requests in their order that bring a thread back to its tape at most.
 const CONFIRMED_MAX: u32 = 64;
 /// Requests of a new thread after which it has no tape, if none of them is on one.
 const FIRST_REQUESTS: u32 = 64;
-
-/// What was done by tapes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct TapeFigures {
-    /// Batches that were asked for.
-    pub batches: u64,
-    /// Their pages.
-    pub pages: u64,
-    /// Times that a thread left its tape.
-    pub left: u64,
-    /// Where that was the last time: the position, and the page that the thread asked for there.
-    pub left_at: Option<(u32, PageNo)>,
-    /// Times that one was found on it again.
-    pub resumed: u64,
-    /// Threads that follow a tape, or did.
-    pub threads: u64,
-    /// Threads for which there is none.
-    pub threads_without: u64,
-}
 
 /// Where a request leaves its thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,6 +69,23 @@ struct Track {
     candidate: Option<Candidate>,
     /// Requests in their order that it takes the next time.
     needed: u32,
+    /// Searches since it left that found nothing in their first request.
+    searches: u32,
+}
+
+impl Track {
+    /// A key page or a first touch is where it should be.
+    fn is_right(&mut self) {
+        self.misses /= 2;
+        self.needed = (self.needed / 2).max(1);
+    }
+
+    /// Among how many arrivals the thread is looked for the next time.
+    fn reach(&mut self) -> usize {
+        self.searches = self.searches.saturating_add(1);
+        let is_far = self.searches > SEARCHES_NEAR && self.searches.is_multiple_of(FAR_EVERY);
+        if is_far { REACH_FAR } else { REACH }
+    }
 }
 
 /// A place on the tape where a thread may be.
@@ -89,6 +96,8 @@ struct Candidate {
     /// Requests that were found in their order, and those between that were not.
     found: u32,
     missed: u32,
+    /// Requests in their order that it takes.
+    needed: u32,
 }
 
 /// A page that is in a batch, and that its thread has not come to.
@@ -104,7 +113,7 @@ pub struct TapeSource {
     /// In the order of their first requests.
     seats: Vec<(Thread, Seat)>,
     asked: HashMap<PageNo, Asked>,
-    holds: Arc<Mutex<Holds>>,
+    holds: SharedHolds,
     pace: TapePace,
     /// The tapes are of intervals.
     has_intervals: bool,
@@ -121,7 +130,7 @@ impl TapeSource {
             cursors: cursors.collect(),
             seats: Vec::new(),
             asked: HashMap::new(),
-            holds: Arc::default(),
+            holds: SharedHolds::default(),
             pace,
             has_intervals: false,
             is_paused: false,
@@ -130,12 +139,8 @@ impl TapeSource {
     }
 
     /// What the tapes hold, for eviction ([`super::ByTape`]).
-    pub fn shared_holds(&self) -> Arc<Mutex<Holds>> {
+    pub fn shared_holds(&self) -> SharedHolds {
         self.holds.clone()
-    }
-
-    fn holds(&self) -> MutexGuard<'_, Holds> {
-        self.holds.lock().expect("no thread panics while it holds what the tapes hold")
     }
 
     /// What was done so far.
@@ -222,7 +227,7 @@ impl TapeSource {
 
     /// A thread that is on its tape.
     fn follow(&mut self, index: usize, page: PageNo, request: Request) {
-        let is_held = self.holds().is_held(page);
+        let is_held = self.holds.lock().is_held(page);
         let (cursor, track) = &mut self.cursors[index];
         // Far ahead, only where the thread was going to fault, or touches it for the first time: any other page there may be needed here, too,
         // without being on the tape.
@@ -231,22 +236,26 @@ impl TapeSource {
         let mut found = cursor.find(page, 0, near).or_else(|| cursor.find_fault(page));
         if found.is_none() && request == Request::Major {
             // The plan has it in local memory, and it left early for the budget's sake: no sign of another way, as long as the thread goes on.
-            if is_held && track.left_early < cursor.ahead_pages.max(MISSES_MAX) {
+            *(if is_held { &mut self.figures.early } else { &mut self.figures.beside }) += 1;
+            if is_held && track.left_early < cursor.ahead_pages.max(MISSES_MIN) {
                 track.left_early += 1;
                 return;
             }
             track.misses += 1;
-            found = confirmed(cursor, track, page, 2);
+            found = confirmed(cursor, track, page, |_| (REACH, FURTHER));
         }
         if let Some(at) = found {
-            // A page that was fetched in time speaks for the tape; one that was not may be there by chance.
-            if request != Request::Major {
-                track.misses /= 2;
+            // A page that was fetched in time speaks for the tape; one that was not may be there by chance, but for one that is late and
+            // comes in its turn.
+            match request {
+                Request::Major if cursor.is_next_fault(at) => track.misses = track.misses.saturating_sub(1),
+                Request::Major => {}
+                _ => track.is_right(),
             }
             return self.pass(index, at);
         }
-        if track.misses >= MISSES_MAX {
-            (track.has_left, track.misses, track.candidate) = (true, 0, None);
+        if track.misses >= (cursor.ahead_pages / BATCH_PART / MISSES_PART).max(MISSES_MIN) {
+            (track.has_left, track.misses, track.candidate, track.searches) = (true, 0, None, 0);
             track.needed = (track.needed * 2).min(CONFIRMED_MAX);
             let position = cursor.position;
             for page in cursor.give_up() {
@@ -254,8 +263,7 @@ impl TapeSource {
             }
             self.figures.left += 1;
             self.figures.left_at = Some((position, page));
-            // Which pages other threads hold is found out again, as they go on.
-            self.holds().clear();
+            self.holds.lock().suspend(index);
         }
     }
 
@@ -269,8 +277,8 @@ impl TapeSource {
         if track.candidate.is_none() && !track.misses.is_multiple_of(SEARCH_EVERY) {
             return;
         }
-        if let Some(at) = confirmed(cursor, track, page, track.needed) {
-            (track.has_left, track.misses) = (false, 0);
+        if let Some(at) = confirmed(cursor, track, page, |track| (track.reach(), track.needed)) {
+            (track.has_left, track.misses, track.searches) = (false, 0, 0);
             self.figures.resumed += 1;
             self.pass(index, at);
         }
@@ -279,7 +287,7 @@ impl TapeSource {
     /// A thread has come to the arrival at `at`.
     fn pass(&mut self, index: usize, at: usize) {
         let holds = self.holds.clone();
-        let mut holds = holds.lock().expect("no thread panics while it holds what the tapes hold");
+        let mut holds = holds.lock();
         let (cursor, track) = &mut self.cursors[index];
         (track.candidate, track.left_early) = (None, 0);
         for _ in 0..=at {
@@ -288,7 +296,7 @@ impl TapeSource {
                 self.asked.remove(&passed.arrival.page);
             }
             if !was_asked {
-                holds.hold(passed.arrival.page, true);
+                holds.hold(passed.arrival.page, true, index);
             }
         }
     }
@@ -309,11 +317,11 @@ impl TapeSource {
     fn ask(&mut self, index: usize, zeros: Option<&PrefetchWindow>, places: &dyn Places, out: &mut Vec<Prefetch>) {
         self.ask_for_batches(index, zeros, places, out);
         let holds = self.holds.clone();
-        let mut holds = holds.lock().expect("no thread panics while it holds what the tapes hold");
+        let mut holds = holds.lock();
         let cursor = &mut self.cursors[index].0;
         let offset = cursor.offset;
         cursor.take_departures(|TapeDeparture { page, next_use, .. }| {
-            holds.release(page, next_use.map_or(u64::MAX, |next| offset + u64::from(next)));
+            holds.release(page, next_use.map_or(u64::MAX, |next| offset + u64::from(next)), index);
         });
     }
 
@@ -362,7 +370,7 @@ impl TapeSource {
     ) -> (Vec<PageNo>, Option<PageNo>) {
         let (mut pages, mut key) = (Vec::new(), None);
         let holds = self.holds.clone();
-        let mut holds = holds.lock().expect("no thread panics while it holds what the tapes hold");
+        let mut holds = holds.lock();
         let cursor = &mut self.cursors[index].0;
         for at in cursor.asked()..cursor.asked() + batch {
             // A page that is still held was going to leave before: now it stays, and takes a frame for longer than planned.
@@ -375,7 +383,7 @@ impl TapeSource {
             let Some(coming) = cursor.ask_next() else { break };
             let TapeArrival { page, own, .. } = coming.arrival;
             let place = places.place(page);
-            holds.hold(page, place == Place::Mapped);
+            holds.hold(page, place == Place::Mapped, index);
             // Another batch may bring it.
             let is_free = !self.asked.contains_key(&page);
             coming.is_fetched = is_free && matches!(place, Place::Remote | Place::Between);
@@ -421,28 +429,37 @@ impl TapeSource {
             cursor.give_up().for_each(drop);
         }
         self.asked.clear();
-        self.holds().clear();
+        self.holds.lock().clear();
     }
 
     /// No thread follows a tape any longer.
     pub fn end(&mut self) {
-        self.holds().clear();
+        self.holds.lock().clear();
         (self.cursors, self.seats, self.asked) = (Vec::new(), Vec::new(), HashMap::new());
     }
 }
 
-/// Looks for a page on the way of a thread that is not where it should be; where it is, once as many requests as are `needed` were found
-/// there in their order.
-fn confirmed(cursor: &mut Cursor, track: &mut Track, page: PageNo, needed: u32) -> Option<usize> {
-    let Some(Candidate { at, found, missed }) = track.candidate.take() else {
-        track.candidate = cursor.find(page, 0, REACH).map(|at| Candidate { at: at + 1, found: 1, missed: 0 });
+/// Looks for a page on the way of a thread that is not where it should be; where it is, once as many requests as that takes were found
+/// there in their order. `search`: among how many arrivals a first one is looked for, and how many it takes.
+fn confirmed(
+    cursor: &mut Cursor,
+    track: &mut Track,
+    page: PageNo,
+    search: impl Fn(&mut Track) -> (usize, u32),
+) -> Option<usize> {
+    let Some(Candidate { at, found, missed, needed }) = track.candidate.take() else {
+        let (reach, needed) = search(track);
+        // There is no way back from a place far off, and a page may be there by chance.
+        let needed = |at| if at < REACH { needed } else { needed.max(FURTHER) };
+        track.candidate =
+            cursor.find(page, 0, reach).map(|at| Candidate { at: at + 1, found: 1, missed: 0, needed: needed(at) });
         return None;
     };
     let ahead = cursor.ahead_pages.max(BATCH_PART) as usize;
     match cursor.find(page, at, at + ahead) {
         Some(at) if found + 1 >= needed => return Some(at),
-        Some(at) => track.candidate = Some(Candidate { at: at + 1, found: found + 1, missed }),
-        None if missed < found => track.candidate = Some(Candidate { at, found, missed: missed + 1 }),
+        Some(at) => track.candidate = Some(Candidate { at: at + 1, found: found + 1, missed, needed }),
+        None if missed < found => track.candidate = Some(Candidate { at, found, missed: missed + 1, needed }),
         None => {}
     }
     None

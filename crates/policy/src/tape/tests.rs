@@ -5,13 +5,13 @@ use crate::{Arbiter, Arrival, EvictionPolicy, Request, Thread, Wanted, make, mak
 use std::collections::BTreeSet;
 
 /// Remote pages, and those that wait unmapped; all others are mapped.
-struct World {
-    remote: BTreeSet<u32>,
-    keys: BTreeSet<u32>,
-    budget_pages: u64,
+pub(super) struct World {
+    pub(super) remote: BTreeSet<u32>,
+    pub(super) keys: BTreeSet<u32>,
+    pub(super) budget_pages: u64,
     /// Pages that were fetched ahead.
-    fetched: Vec<u32>,
-    majors: u32,
+    pub(super) fetched: Vec<u32>,
+    pub(super) majors: u32,
 }
 
 impl Places for World {
@@ -29,7 +29,7 @@ impl Places for World {
 }
 
 impl World {
-    fn new(pages: u32) -> World {
+    pub(super) fn new(pages: u32) -> World {
         World {
             remote: (0..pages).collect(),
             keys: BTreeSet::new(),
@@ -40,7 +40,7 @@ impl World {
     }
 
     /// A thread touches a page; what it asks for.
-    fn touch(&mut self, arbiter: &mut Arbiter, thread: u64, page: u32) -> Option<Wanted> {
+    pub(super) fn touch(&mut self, arbiter: &mut Arbiter, thread: u64, page: u32) -> Option<Wanted> {
         let request = match page {
             page if self.keys.contains(&page) => Request::PrefetchHit,
             page if self.remote.contains(&page) => Request::Major,
@@ -164,6 +164,44 @@ fn a_thread_that_leaves_its_tape_has_the_prefetcher_and_comes_back() {
     assert!(world.majors - before < 20, "{} major faults until it was found", world.majors - before);
 }
 
+/// What it does meanwhile takes as many pages as 30,000 of the tape, which it passes over.
+#[test]
+fn a_thread_that_was_away_for_long_is_found_far_on() {
+    let (mut arbiter, _policy) = following(vec![tape(scattered(60_000))], "none");
+    let mut world = World::new(200_000);
+    let on_tape: Vec<u32> = scattered(60_000).collect();
+    on_tape[..1_000].iter().for_each(|page| drop(world.touch(&mut arbiter, 1, *page)));
+    (100_000..130_000).for_each(|page| drop(world.touch(&mut arbiter, 1, page)));
+    assert_eq!(arbiter.tape_figures().unwrap().left, 1);
+    let before = world.majors;
+    on_tape[31_000..].iter().for_each(|page| drop(world.touch(&mut arbiter, 1, *page)));
+    let figures = arbiter.tape_figures().unwrap();
+    assert_eq!((figures.left, figures.resumed), (1, 1));
+    assert!(world.majors - before < 400, "{} major faults until it was found", world.majors - before);
+}
+
+/// Its pages come again in each round: it goes on in the one in which it was, however long it was away.
+#[test]
+fn a_thread_that_was_away_is_not_taken_for_being_in_a_later_round() {
+    let round = || (0..6_000).map(|at| at * 617 % 6_000);
+    let (mut arbiter, _policy) = following(vec![tape((0..8).flat_map(move |_| round()))], "none");
+    let mut world = World::new(100_000);
+    for number in 0..8 {
+        world.remote.extend(0..6_000);
+        world.keys.clear();
+        for (at, page) in (0..).zip(round()) {
+            world.touch(&mut arbiter, 1, page);
+            if at == 3_000 {
+                (10_000 + number * 2_000..12_000 + number * 2_000)
+                    .for_each(|page| drop(world.touch(&mut arbiter, 1, page)));
+            }
+        }
+    }
+    let figures = arbiter.tape_figures().unwrap();
+    assert_eq!((figures.left, figures.resumed), (8, 8));
+    assert!(figures.pages > 30_000, "{} pages came by the tape", figures.pages);
+}
+
 /// 500 pages of the plan's local memory are used twice; then others come, and then they come again.
 #[test]
 fn pages_that_left_early_are_no_sign_of_another_way() {
@@ -192,6 +230,102 @@ fn pages_that_left_early_are_no_sign_of_another_way() {
     let (majors, asked, times_left) = walk(1_000..2_000, &[]);
     assert_eq!((majors, times_left), (0, 0));
     assert!(asked > 950, "{asked}");
+}
+
+/// A tape whose pages stay.
+fn tape_that_keeps(pages: std::ops::Range<u32>) -> ThreadTape {
+    ThreadTape { departures: Box::new(std::iter::empty()), ..tape(pages) }
+}
+
+#[test]
+fn a_thread_that_leaves_its_tape_takes_nothing_from_others_and_finds_what_it_held_when_it_is_back() {
+    let (mut arbiter, mut policy) = following(vec![tape_that_keeps(0..2_000), tape_that_keeps(10_000..12_000)], "none");
+    let mut world = World::new(40_000);
+    for page in 0..100 {
+        for (thread, page) in [(1, page), (2, 10_000 + page)] {
+            world.touch(&mut arbiter, thread, page);
+            policy.arrived(PageNo(page), Arrival::Demand);
+        }
+    }
+    (30_000..30_020).for_each(|page| drop(world.touch(&mut arbiter, 1, page)));
+    assert_eq!(arbiter.tape_figures().unwrap().left, 1);
+    let mut gone = Vec::new();
+    policy.spare_victims(40, &mut gone);
+    gone.sort_unstable();
+    assert_eq!(
+        gone,
+        (0..40).map(PageNo).collect::<Vec<_>>(),
+        "what the first thread held, and nothing of the second one's"
+    );
+    // It goes on, and needs again what the plan has in local memory.
+    (160..180).for_each(|page| drop(world.touch(&mut arbiter, 1, page)));
+    world.remote.extend(gone.iter().map(|page| page.0));
+    gone.iter().for_each(|page| drop(world.touch(&mut arbiter, 1, page.0)));
+    let figures = arbiter.tape_figures().unwrap();
+    assert_eq!((figures.left, figures.resumed), (1, 1));
+}
+
+#[test]
+fn pages_beside_the_tape_between_two_key_pages_are_no_other_way() {
+    let tape = ThreadTape { ahead_pages: 500, ..tape(scattered(20_000)) };
+    let (mut arbiter, _policy) = following(vec![tape], "none");
+    let mut world = World::new(40_000);
+    let mut beside = 20_000..;
+    for (at, page) in (0..).zip(scattered(20_000)) {
+        world.touch(&mut arbiter, 1, page);
+        if at % 100 == 50 {
+            beside.by_ref().take(24).for_each(|page| drop(world.touch(&mut arbiter, 1, page)));
+        }
+    }
+    assert_eq!(arbiter.tape_figures().unwrap().left, 0);
+    assert_eq!(world.majors, 1 + 200 * 24, "no page of the tape");
+    let figures = arbiter.tape_figures().unwrap();
+    assert_eq!((figures.beside, figures.early), (200 * 24, 0));
+}
+
+#[test]
+fn a_page_that_is_late_and_in_its_turn_speaks_for_the_tape() {
+    let (mut arbiter, _policy) = following(vec![tape(scattered(5_000))], "none");
+    let mut world = World::new(10_000);
+    for (at, page) in (0..).zip(scattered(5_000)) {
+        // All that was asked for comes late.
+        world.remote.extend(world.keys.iter().copied().chain(world.fetched.drain(..)).filter(|late| *late != page));
+        world.remote.insert(page);
+        world.keys.clear();
+        world.touch(&mut arbiter, 1, page);
+        if at % 2 == 0 {
+            world.touch(&mut arbiter, 1, 5_000 + at);
+        }
+    }
+    assert_eq!(arbiter.tape_figures().unwrap().left, 0);
+}
+
+#[test]
+fn a_thread_that_did_well_since_it_was_back_is_found_as_soon_the_next_time() {
+    let (mut arbiter, _policy) = following(vec![tape(scattered(20_000))], "none");
+    let mut world = World::new(40_000);
+    let (mut on_tape, mut beside) = (scattered(20_000), 20_000..);
+    for round in 1..=15 {
+        let before = world.majors;
+        on_tape.by_ref().take(1_000).for_each(|page| drop(world.touch(&mut arbiter, 1, page)));
+        assert!(world.majors - before < 16, "{} faults until it was found, round {round}", world.majors - before);
+        beside.by_ref().take(60).for_each(|page| drop(world.touch(&mut arbiter, 1, page)));
+        assert_eq!(arbiter.tape_figures().unwrap().left, round);
+    }
+}
+
+#[test]
+fn two_pages_of_a_later_place_are_no_leap_to_it() {
+    let (mut arbiter, _policy) = following(vec![tape(scattered(5_000))], "none");
+    let mut world = World::new(5_000);
+    let pages: Vec<u32> = scattered(5_000).collect();
+    for (at, page) in pages.iter().enumerate() {
+        if at == 1_000 {
+            [2_000, 2_003].iter().for_each(|later| drop(world.touch(&mut arbiter, 1, pages[*later])));
+        }
+        world.touch(&mut arbiter, 1, *page);
+    }
+    assert_eq!((world.majors, arbiter.tape_figures().unwrap().left), (3, 0));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! A place that gives hints by hand is known by its return address, a loop of compiled code by the address of its
 //! `struct hinterland_loop`.
 
-use super::with_caller;
+use super::{leaving, with_caller};
 use crate::caller;
 use hinterland_abi::SITE_NAME_BYTES;
 use hinterland_pager::{HintSite, Hints, Leave, LoopState};
@@ -72,7 +72,7 @@ static TABLE: Table = Table {
     evict_soon: hinterland_evict_soon,
     keep: hinterland_keep,
     release: hinterland_release,
-    overwrite,
+    overwrite: hinterland_overwrite,
     phase: hinterland_phase,
     loop_begin,
     loop_end,
@@ -156,8 +156,13 @@ pub extern "C" fn hinterland_release(address: *const c_void, length: usize) {
     }
 }
 
-/// Has no effect: a page that will be overwritten is fetched as any other.
-extern "C" fn overwrite(_: *mut c_void, _: usize) {}
+#[unsafe(no_mangle)]
+pub extern "C" fn hinterland_overwrite(address: *mut c_void, length: usize) {
+    // Before the first mark: a thread that is cancelled in between leaves none.
+    if let Some(hints) = hints().filter(|hints| hints.may_overwrite(address.addr(), length) && leaving::hear()) {
+        hints.overwrite(address.addr(), length);
+    }
+}
 
 #[unsafe(no_mangle)]
 pub extern "C" fn hinterland_phase(_: c_uint) {

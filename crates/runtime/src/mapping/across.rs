@@ -4,6 +4,7 @@
 //! where one fails, what lies before is done. Calls that it makes as a whole (munmap(2), mmap(2) with `MAP_FIXED`) are refused by us
 //! and by it before anything of the far range changes.
 
+use super::gather::{grow, grow_to};
 use super::mmap::{MapRequest, map_part};
 use super::{Outcome, apply, remap, seal, sync, unmap};
 use crate::region_map::{self, FAR_RANGE, Kind, Run};
@@ -24,12 +25,12 @@ impl Parts {
         Parts([part(0, FAR_RANGE.start), part(FAR_RANGE.start, FAR_RANGE.end), part(FAR_RANGE.end, usize::MAX)])
     }
 
-    fn in_order(self) -> impl Iterator<Item = (usize, usize)> {
+    pub(super) fn in_order(self) -> impl Iterator<Item = (usize, usize)> {
         self.0.into_iter().filter(|(_, bytes)| *bytes > 0)
     }
 
     /// What the kernel may refuse: the part above may lie above all addresses.
-    fn outside(self) -> impl Iterator<Item = (usize, usize)> {
+    pub(super) fn outside(self) -> impl Iterator<Item = (usize, usize)> {
         let [below, _, above] = self.0;
         [above, below].into_iter().filter(|(_, bytes)| *bytes > 0)
     }
@@ -55,14 +56,14 @@ impl Parts {
     }
 
     /// The part inside, in pages.
-    fn inside(self) -> (u32, u32) {
+    pub(super) fn inside(self) -> (u32, u32) {
         let (address, bytes) = self.0[1];
         (region_map::page_of(address), u32::try_from(bytes.div_ceil(PAGE_BYTES)).expect("it is inside the far range"))
     }
 }
 
 /// Whether a run was mapped by the program; the others it cannot mean, because natively they lie elsewhere.
-fn is_mapped(run: &Run) -> bool {
+pub(super) fn is_mapped(run: &Run) -> bool {
     matches!(run.attributes.kind, Kind::Mapping | Kind::Foreign)
 }
 
@@ -108,33 +109,36 @@ pub fn map_across(request: &MapRequest, parts: Parts) -> Outcome {
     Ok(request.address)
 }
 
-/// mremap(2) whose old or new place lies across an end: shrinks where it lies, and moves to a commanded place that is not larger.
-/// It finds no room to grow (`ENOMEM`), as beside another mapping.
+/// mremap(2) whose old or new place lies across an end.
 pub fn remap_across(address: usize, old: usize, new: usize, flags: i32, new_address: usize) -> Outcome {
     sync(address, old, libc::MS_ASYNC).map_err(|_| libc::EFAULT)?; // Changes nothing, and tells of holes.
     let (old, new) = (old.next_multiple_of(PAGE_BYTES), new.next_multiple_of(PAGE_BYTES));
     let fixed = flags & libc::MREMAP_FIXED != 0;
-    if new > old || !fixed && flags & libc::MREMAP_DONTUNMAP != 0 {
-        return Err(libc::ENOMEM);
+    let overlap = new_address < address + old && address < new_address.saturating_add(new);
+    if fixed && (overlap || !new_address.is_multiple_of(PAGE_BYTES)) {
+        return Err(libc::EINVAL);
     }
     if new < old {
         unmap(address + new, old - new)?;
     }
-    if !fixed {
-        return Ok(address);
+    match (fixed, new > old) {
+        (true, true) => grow_to(address, old, new, new_address),
+        (true, false) => move_in_pieces(address, new, flags, new_address),
+        (false, false) if flags & libc::MREMAP_DONTUNMAP == 0 => Ok(address),
+        (false, _) => grow(address, old, new, flags),
     }
-    let overlap = new_address < address + new && address < new_address + new;
-    if overlap || !new_address.is_multiple_of(PAGE_BYTES) {
-        return Err(libc::EINVAL);
-    }
+}
+
+/// To a commanded place: what lies on one side of an end there and here moves as one.
+fn move_in_pieces(address: usize, bytes: usize, flags: i32, new_address: usize) -> Outcome {
     let ends = [FAR_RANGE.start, FAR_RANGE.end];
     let mut cuts: Vec<usize> =
         [address, new_address].iter().flat_map(|place| ends.map(|end| end.wrapping_sub(*place))).collect();
-    cuts.retain(|cut| (1..new).contains(cut));
-    cuts.extend([0, new]);
+    cuts.retain(|cut| (1..bytes).contains(cut));
+    cuts.extend([0, bytes]);
     cuts.sort_unstable();
     cuts.dedup();
-    unmap(new_address, new)?;
+    unmap(new_address, bytes)?;
     for piece in cuts.windows(2) {
         let (from, bytes) = (piece[0], piece[1] - piece[0]);
         remap(address + from, bytes, bytes, flags, new_address + from)?;

@@ -63,7 +63,7 @@ impl MapRequest {
         self.flags & libc::MAP_TYPE == libc::MAP_PRIVATE && self.has(libc::MAP_ANONYMOUS)
     }
 
-    fn pass_on(&self) -> Outcome {
+    pub(super) fn pass_on(&self) -> Outcome {
         let MapRequest { address, bytes, protection, flags, fd, offset } = *self;
         let offset = usize::try_from(offset).unwrap_or(usize::MAX);
         kernel(libc::SYS_mmap, [address, bytes, bits(protection), bits(flags), bits(fd), offset])
@@ -161,7 +161,7 @@ fn map_where_wished(request: &MapRequest) -> Option<usize> {
     None
 }
 
-fn map_anywhere(request: &MapRequest) -> Outcome {
+pub(super) fn map_anywhere(request: &MapRequest) -> Outcome {
     let accessible = request.protection & PROTECTION_BITS != libc::PROT_NONE;
     let Ok(count) = u32::try_from(request.bytes.div_ceil(PAGE_BYTES)) else { return map_beyond(request) };
     if accessible && request.bytes > OPEN_BYTES_MAX {

@@ -1,6 +1,7 @@
 //! Blocks around demands beside pages alone: quicker where neighbours are used in no order, and hardly slower anywhere.
 
 use crate::suite;
+use hinterland_policy::BlockFigures;
 use hinterland_sim::{Figures, Granularity, LinkModel, Setup, Workload, pages_in_order, simulate};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES};
 use rand::rngs::SmallRng;
@@ -9,7 +10,8 @@ use rand::{Rng, SeedableRng};
 
 fn played(work: &Workload, local: u64, link: &str, granularity: Granularity) -> Figures {
     let link: LinkModel = link.parse().expect("a link");
-    let setup = Setup { granularity, ..Setup::new(Budget::Bytes(ByteCount(local * PAGE_BYTES as u64)), link) };
+    let setup =
+        Setup { blocks: granularity.into(), ..Setup::new(Budget::Bytes(ByteCount(local * PAGE_BYTES as u64)), link) };
     simulate(work, &setup, "s3-fifo", "auto", &mut |_| {}).expect("possible")
 }
 
@@ -38,6 +40,11 @@ fn a_page_that_comes_with_its_neighbours_is_waited_for_once() {
         let work = groups(used, 16_384, 6_000);
         let [page, block, both, auto] = [Granularity::Page, Granularity::Block, Granularity::Both, Granularity::Auto]
             .map(|granularity| played(&work, 4096, link, granularity));
+        assert!(block.block_faults > 0 && both.block_faults == 0, "faults that waited for blocks");
+        assert_eq!(page.blocks, BlockFigures::default());
+        let BlockFigures { asked, pages, used: used_pages, size, .. } = both.blocks;
+        assert!(asked > 0 && size >= 4 && (used_pages > 0 || used == 1), "{:?}", both.blocks);
+        assert!(used_pages <= pages && pages < asked * 8, "{:?}", both.blocks);
         let ratios = [&block, &both, &auto].map(|figures| ratio(figures, &page));
         println!("{used} of 8 over {link}: block {:.3}, both {:.3}, auto {:.3}", ratios[0], ratios[1], ratios[2]);
         assert!(ratios[2] <= auto_at_most && ratios[1] <= both_at_most, "{used} of 8: {ratios:?}");

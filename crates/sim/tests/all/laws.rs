@@ -2,7 +2,8 @@
 
 use hinterland_policy::{EVICTION_POLICIES, PREFETCHERS};
 use hinterland_sim::{
-    Collector, FaultPath, Figures, Granularity, LinkModel, REFERENCES, Setup, Workload, pages_in_order, simulate,
+    Blocks, Collector, FaultPath, Figures, Granularity, LinkModel, REFERENCES, Setup, Workload, pages_in_order,
+    simulate,
 };
 use hinterland_testkit::patterns;
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES};
@@ -49,8 +50,11 @@ fn some_setup(random: &mut SmallRng) -> Setup {
         seed: random.random(),
         window_pages_max: [None, None, Some(0), Some(512)][random.random_range(0..4)],
         prefetch_cache_pages: [None, Some(256), Some(1024)][random.random_range(0..3)],
-        granularity: [Granularity::Page, Granularity::Block, Granularity::Both, Granularity::Auto]
-            [random.random_range(0..4)],
+        blocks: Blocks {
+            granularity: [Granularity::Page, Granularity::Block, Granularity::Both, Granularity::Auto]
+                [random.random_range(0..4)],
+            pages: [None, Some(1), Some(32), Some(512)][random.random_range(0..4)],
+        },
         ..Setup::new(local(random.random_range(256..3_000)), link)
     }
 }
@@ -86,7 +90,7 @@ fn every_touch_is_of_one_kind_and_every_page_on_the_link_has_a_reason() {
                 let what = format!("seed {seed}, {eviction}, {prefetcher}, {setup:?}");
                 let figures = played(&work, &setup, eviction, prefetcher);
                 holds(&figures, &work, &setup, &what);
-                let asks = prefetcher != "none" || setup.granularity != Granularity::Page;
+                let asks = prefetcher != "none" || setup.blocks.granularity != Granularity::Page;
                 assert!(asks || figures.prefetched == 0, "{what}: {figures:?}");
                 seen.late += figures.late;
                 seen.awaited += figures.awaited;

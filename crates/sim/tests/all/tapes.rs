@@ -1,10 +1,12 @@
 //! Tapes, followed: what was planned from a trace is right for its replay.
 
+use hinterland_policy::tape::set_pages_max;
 use hinterland_sim::{Collector, FaultPath, Figures, LinkModel, Setup, Workload, follow, reserve, simulate};
+use hinterland_tape::compare::{Comparison, Verdict, write_sets};
 use hinterland_tape::plan::{Case, Eviction, Pace, Recording, plan};
 use hinterland_tape::tape::{Tape, TapeHead, TapeWriter, ThreadTotals};
 use hinterland_tape::{Cause, Discard, Head, Reference, Region, Trace, Writer, Written};
-use hinterland_testkit::patterns;
+use hinterland_testkit::{Rng, patterns};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES};
 
 /// A trace of touches (thread, page), `gap_ns` apart, in microsets of so many touches, and the same as a workload.
@@ -197,4 +199,66 @@ fn what_is_given_up_and_what_is_only_read_is_carried_less() {
         assert!(told.link_bytes < not.link_bytes, "{eviction:?}: {} bytes, else {}", told.link_bytes, not.link_bytes);
         assert_eq!(told.major, 0, "{eviction:?}: {told:?}");
     }
+}
+
+/// A program of twelve phases of 900 pages, one after the other, round after round; a seed says in which order it touches a phase's pages.
+fn permuted(seed: u64, rounds: u32) -> Vec<(u32, u32)> {
+    let mut random = Rng(seed);
+    let phase = |phase: u32| {
+        let mut pages: Vec<u32> = (0..900).map(|at| phase * 1_000 + at).collect();
+        for at in (1..900_u32).rev() {
+            pages.swap(at as usize, random.below_u32(at + 1) as usize);
+        }
+        pages
+    };
+    let pages: Vec<u32> = (0..rounds).flat_map(|_| 0..12).flat_map(phase).collect();
+    of_one_thread(&pages)
+}
+
+/// The unordered tape of two runs.
+fn sets_of(runs: [&[(u32, u32)]; 2], local_pages: u64) -> Vec<u8> {
+    let traces = runs.map(|touches| traced(touches, 10_000, 256).0);
+    let traces = traces.each_ref().map(|trace| Trace::open(trace).unwrap());
+    let comparison = Comparison::of(&traces, set_pages_max(local_pages)).unwrap();
+    assert_eq!(comparison.verdict(), Verdict::Set);
+    let mut tape = Vec::new();
+    write_sets(&traces[0], &comparison, local_pages, "test", &mut tape).unwrap();
+    tape
+}
+
+#[test]
+fn the_sets_of_two_runs_serve_a_third_in_another_order() {
+    let local_pages = 12 * 900 / 4;
+    let tape = sets_of([&permuted(1, 6), &permuted(2, 6)], local_pages);
+    let (_, work) = traced(&permuted(3, 6), 10_000, 256);
+    for link in ["rdma-25g", "tcp-10g", "ssd"] {
+        for path in [FaultPath::Monitor, FaultPath::Inline] {
+            let setup = setup(local_pages, link).on(path);
+            let sets = followed(&work, &setup, &tape);
+            let of = |name| simulate(&work, &setup, "s3-fifo", name, &mut |_| {}).unwrap();
+            let (none, auto) = (of("none"), of("auto"));
+            let beside = format!("{link}, {path:?}: sets {sets:?}, auto {auto:?}");
+            assert!(sets.major * 4 < auto.major.min(none.major), "{beside}");
+            assert!(sets.run_ns() * 115 < auto.run_ns().min(none.run_ns()) * 100, "{beside}");
+        }
+    }
+}
+
+#[test]
+fn a_set_of_other_pages_costs_hardly_anything() {
+    let local_pages = 12 * 900 / 4;
+    let tape = sets_of([&permuted(1, 6), &permuted(2, 6)], local_pages);
+    // Two pages of each phase of the tape, and then others.
+    let touches: Vec<(u32, u32)> = permuted(3, 6)
+        .iter()
+        .enumerate()
+        .map(|(at, (thread, page))| (*thread, if at % 900 < 2 { *page } else { 11_999 - page + 20_000 }))
+        .collect();
+    let (_, work) = traced(&touches, 10_000, 256);
+    let setup = setup(local_pages, "tcp-10g");
+    let wrong = followed(&work, &setup, &tape);
+    let auto = simulate(&work, &setup, "s3-fifo", "auto", &mut |_| {}).unwrap();
+    assert!(wrong.run_ns() * 100 <= auto.run_ns() * 103, "{wrong:?}, auto {auto:?}");
+    // An eighth of local memory for each phase that begins, of which there are few.
+    assert!(wrong.prefetched <= auto.prefetched + 4 * local_pages / 8, "{wrong:?}, auto {auto:?}");
 }

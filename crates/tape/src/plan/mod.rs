@@ -6,11 +6,13 @@
 //! ```
 //!
 //! The share: each thread gets what it touches, up to a level at which all of local memory is divided (max-min fair; 3PO gives each
-//! 1/N, also where a thread touches less than that). Of a share that is smaller than what the thread touches, an eighth, 500 pages at
+//! 1/N, also where a thread touches less than that): the level is the same for all threads, or in proportion to their references, whichever
+//! moves fewer pages. Of a share that is smaller than what the thread touches, an eighth, 500 pages at
 //! most, is left for pages fetched ahead; the rest is simulated with LRU or MIN.
 //!
 //! Memory: 4 bytes for each reference; for each page that a thread touches 16 bytes and, for each size, 10 (LRU) to 26 (MIN).
 
+mod division;
 mod memory;
 mod recording;
 mod replay;

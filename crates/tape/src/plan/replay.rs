@@ -1,5 +1,6 @@
 //! The second pass over a trace: every size at once.
 
+use super::division::Division;
 use super::memory::{Memory, Touch};
 use super::recording::{RecordedThread, Recording};
 use super::schedule::Schedule;
@@ -7,15 +8,15 @@ use super::turns::{self, Receiver, Step};
 use super::{AHEAD_PAGES_MAX, AHEAD_PART, Case, HIDDEN_PART, Pace, Plan, PlanError, SPEEDS_MBIT, ThreadPlan};
 use crate::tape::{Arrival, Departure};
 use crate::{Cause, Slots, Trace};
-use hinterland_policy::{NEVER, fair_level};
+use hinterland_policy::NEVER;
 use std::collections::VecDeque;
 use std::io;
 
 /// Takes a thread's arrivals, each with what leaves for it.
 pub type TapeSink<'a> = dyn FnMut(u32, Arrival, Option<Departure>) -> io::Result<()> + 'a;
 
-/// Plans for each of `cases`; `tape` gets the arrivals and departures of the first. The trace must be the one that `recording` was read
-/// from.
+/// Plans for each of `cases`, which are divided among several threads so that fewer pages move; `tape` gets the arrivals and departures of
+/// the first. The trace must be the one that `recording` was read from.
 ///
 /// # Errors
 /// The trace cannot be read, or the tape not be written.
@@ -26,8 +27,28 @@ pub fn plan(
     pace: &Pace,
     tape: Option<&mut TapeSink<'_>>,
 ) -> Result<Vec<Plan>, PlanError> {
+    let divided = |division: Division| cases.iter().map(move |case| (*case, division.shares(recording, case)));
+    let (even, by_use): (Vec<_>, Vec<_>) = (divided(Division::Even).collect(), divided(Division::ByUse).collect());
+    if even == by_use {
+        return replay(trace, recording, even, pace, tape);
+    }
+    let moved = |divided: &[(Case, Vec<u64>)]| replay(trace, recording, divided.to_vec(), pace, None);
+    let plans = moved(&even)?.into_iter().zip(moved(&by_use)?);
+    let fewer = plans.map(|(even, by_use)| by_use.pages_moved() < even.pages_moved());
+    let chosen = fewer.zip(even.into_iter().zip(by_use)).map(|(by_use, of)| if by_use { of.1 } else { of.0 }).collect();
+    replay(trace, recording, chosen, pace, tape)
+}
+
+/// The same, for cases with the shares of threads.
+fn replay(
+    trace: &Trace<'_>,
+    recording: &Recording,
+    cases: Vec<(Case, Vec<u64>)>,
+    pace: &Pace,
+    tape: Option<&mut TapeSink<'_>>,
+) -> Result<Vec<Plan>, PlanError> {
     let threads = recording.threads.iter().map(Cursor::new).collect();
-    let running = cases.iter().map(|case| Running::new(recording, *case, pace)).collect();
+    let running = cases.into_iter().map(|(case, shares)| Running::new(recording, case, &shares, pace)).collect();
     let mut replay = Replay { recording, pace, threads, running, tape };
     turns::walk(trace, recording.reference_ns, &mut replay)?;
     Ok(replay.running.into_iter().map(|running| running.finish(recording)).collect())
@@ -94,13 +115,9 @@ struct Share {
 }
 
 impl Running {
-    fn new(recording: &Recording, case: Case, pace: &Pace) -> Running {
-        let wanted = || recording.threads.iter().map(|thread| thread.pages);
-        let all_local = case.local_pages >= recording.pages();
-        let reserve_pages = if all_local { 0 } else { case.reserve_pages };
-        let level = fair_level(case.local_pages.saturating_sub(reserve_pages), wanted);
-        let share = |thread: &RecordedThread| {
-            let share_pages = thread.pages.min(level).max(1);
+    fn new(recording: &Recording, case: Case, shares: &[u64], pace: &Pace) -> Running {
+        let share = |(thread, share_pages): (&RecordedThread, &u64)| {
+            let share_pages = *share_pages;
             let ahead_pages = (share_pages / AHEAD_PART).min(AHEAD_PAGES_MAX);
             let all_local = share_pages == thread.pages;
             let frames = if all_local { share_pages } else { share_pages - ahead_pages };
@@ -113,7 +130,7 @@ impl Running {
         };
         Running {
             case,
-            shares: recording.threads.iter().map(share).collect(),
+            shares: recording.threads.iter().zip(shares).map(share).collect(),
             holders: vec![0; recording.slots.count()],
             content: vec![0; recording.slots.count()],
             new: Vec::new(),

@@ -2,7 +2,7 @@
 
 use super::{Case, Pace, Plan, PlanError, Recording, plan};
 use crate::Trace;
-use crate::tape::{TapeHead, TapeWriter, ThreadTotals};
+use crate::tape::{Order, TapeHead, TapeWriter, ThreadTotals};
 use std::io;
 
 /// Plans for each of `cases` and writes the tape of the first to `out`; returns the plans, and the tape's bytes. `origin`: the command that plans.
@@ -17,18 +17,13 @@ pub fn write_tape(
     origin: &str,
     out: impl io::Write,
 ) -> Result<(Vec<Plan>, u64), PlanError> {
-    let (of, case) = (trace.head(), cases[0]);
+    let case = cases[0];
     let head = TapeHead {
-        origin: origin.into(),
-        program: of.program.clone(),
-        arguments_digest: of.arguments_digest,
-        page_bytes: of.page_bytes,
-        microset_pages: of.microset_pages,
-        begun_unix_s: of.begun_unix_s,
         local_pages: case.local_pages,
         peak_pages: recording.pages(),
         eviction: case.eviction.name().into(),
-        has_intervals: of.has_intervals,
+        order: Order::Ordered,
+        ..TapeHead::from_trace(trace, origin)
     };
     let mut tape = TapeWriter::new(out, &head, recording.regions()).map_err(PlanError::Sink)?;
     let mut sink = |thread, arrival, departure| tape.push(thread, arrival, departure);

@@ -20,6 +20,14 @@ pub enum TapeError {
         /// The version that stands in it.
         found: u8,
     },
+    /// Its pages are neither in an order nor in sets.
+    #[error(
+        "this tape is of kind {found}; this program reads ordered tapes (0) and unordered ones (1): plan it again from its traces"
+    )]
+    Order {
+        /// The number that stands in it.
+        found: u64,
+    },
     /// It has no end.
     #[error("the tape ends at byte {length} without an end: it was not written whole; plan it again from its trace")]
     NoEnd {

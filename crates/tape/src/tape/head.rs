@@ -1,7 +1,33 @@
 //! What a tape says of itself: at its beginning what it was planned for, at its end what it has for each thread.
 
-use crate::INDEX_MAX;
 use crate::bytes::{Bytes, put, put_text};
+use crate::{INDEX_MAX, Trace};
+
+/// What a tape has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Order {
+    /// For each thread, which pages it needs next, in their order.
+    #[default]
+    Ordered,
+    /// For each phase of the program, which pages it needs, in any order.
+    Sets,
+}
+
+impl Order {
+    const ALL: [Order; 2] = [Order::Ordered, Order::Sets];
+
+    pub(crate) fn of(number: u64) -> Option<Order> {
+        Order::ALL.into_iter().find(|order| *order as u64 == number)
+    }
+
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Order::Ordered => "ordered",
+            Order::Sets => "sets",
+        }
+    }
+}
 
 /// What a tape was planned from and for.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -22,13 +48,30 @@ pub struct TapeHead {
     pub local_pages: u64,
     /// Different pages in the trace: what the program needs with all memory local.
     pub peak_pages: u64,
-    /// The eviction that was planned with: `min`, `lru`.
+    /// The eviction that was planned with: `min`, `lru`; of an unordered tape, none.
     pub eviction: String,
     /// It is of intervals of which the program says where they begin and end; in version 1, of all of the program.
     pub has_intervals: bool,
+    /// What it has; in versions 1 and 2, an order.
+    pub order: Order,
 }
 
 impl TapeHead {
+    /// The head of a tape from a trace, by the command that plans; what it is planned for is the planner's to say.
+    pub(crate) fn from_trace(trace: &Trace<'_>, origin: &str) -> TapeHead {
+        let of = trace.head();
+        TapeHead {
+            origin: origin.into(),
+            program: of.program.clone(),
+            arguments_digest: of.arguments_digest,
+            page_bytes: of.page_bytes,
+            microset_pages: of.microset_pages,
+            begun_unix_s: of.begun_unix_s,
+            has_intervals: of.has_intervals,
+            ..TapeHead::default()
+        }
+    }
+
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         put_text(&mut out, &self.origin);
@@ -41,10 +84,12 @@ impl TapeHead {
         put(&mut out, self.peak_pages);
         put_text(&mut out, &self.eviction);
         put(&mut out, self.has_intervals.into());
+        put(&mut out, self.order as u64);
         out
     }
 
-    pub(crate) fn decode(payload: &[u8], version: u8) -> Option<TapeHead> {
+    /// The head, but for its order; and the number of that.
+    pub(crate) fn decode(payload: &[u8], version: u8) -> Option<(TapeHead, u64)> {
         let mut left = Bytes(payload);
         let head = TapeHead {
             origin: left.text()?,
@@ -57,8 +102,10 @@ impl TapeHead {
             peak_pages: left.number()?,
             eviction: left.text()?,
             has_intervals: version > 1 && left.number()? == 1,
+            order: Order::Ordered,
         };
-        left.is_empty().then_some(head)
+        let order = if version > 2 { left.number()? } else { 0 };
+        left.is_empty().then_some((head, order))
     }
 }
 
@@ -100,18 +147,33 @@ impl ThreadTotals {
             left: left.number()?,
         })
     }
+}
 
-    pub(crate) fn encode_all(threads: &[ThreadTotals]) -> Vec<u8> {
+/// What a tape says of itself at its end.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct TapeEnd {
+    /// By thread; of an unordered tape, none.
+    pub threads: Vec<ThreadTotals>,
+    /// Phases, and the pages of all of them; of an ordered tape, none.
+    pub phases: u64,
+    pub set_pages: u64,
+}
+
+impl TapeEnd {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        put(&mut out, threads.len() as u64);
-        threads.iter().for_each(|thread| thread.encode(&mut out));
+        put(&mut out, self.threads.len() as u64);
+        self.threads.iter().for_each(|thread| thread.encode(&mut out));
+        put(&mut out, self.phases);
+        put(&mut out, self.set_pages);
         out
     }
 
-    pub(crate) fn decode_all(payload: &[u8]) -> Option<Vec<ThreadTotals>> {
+    pub(crate) fn decode(payload: &[u8], version: u8) -> Option<TapeEnd> {
         let mut left = Bytes(payload);
         let count = left.small().filter(|count| *count <= INDEX_MAX)?;
         let threads = (0..count).map(|_| ThreadTotals::decode(&mut left)).collect::<Option<_>>()?;
-        left.is_empty().then_some(threads)
+        let (phases, set_pages) = if version > 2 { (left.number()?, left.number()?) } else { (0, 0) };
+        left.is_empty().then_some(TapeEnd { threads, phases, set_pages })
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!   planner ──► TapeWriter ──► blocks, as a trace's: head, regions, parts of threads, end ──► Tape ──► arrivals, departures by thread
+//!   comparison of runs ──► TapeWriter ──► blocks: head, regions, phases, end ──► Tape ──► sets of pages by phase: an unordered tape
 //! ```
 //!
 //! The format is in docs/tape.md. Invariant: [`Tape::open`] has read every record, so nothing of an open tape is wrong.
@@ -11,19 +12,22 @@ mod error;
 mod head;
 mod records;
 mod run;
+mod sets;
 mod writer;
 
 pub use error::TapeError;
-pub use head::{TapeHead, ThreadTotals};
+pub use head::{Order, TapeHead, ThreadTotals};
 pub use records::{Arrival, Departure};
+pub use sets::PageRange;
 pub use writer::TapeWriter;
 
 use crate::frame::{self, FRAME_BYTES, Format, Frame, Kind};
 use crate::{Region, TraceError};
+use head::TapeEnd;
 use records::Part;
 
-/// Version of the format that is written; version 1 is read, too.
-pub const VERSION: u8 = 2;
+/// Version of the format that is written; versions 1 and 2 are read, too.
+pub const VERSION: u8 = 3;
 /// The frame around a tape's blocks.
 pub(crate) const FORMAT: Format = Format { marker: *b"HLP\xb1", version: VERSION };
 
@@ -35,6 +39,8 @@ pub struct Tape<'a> {
     threads: Vec<ThreadTotals>,
     /// In the order of each thread's positions.
     parts: Vec<Part<'a>>,
+    /// By phase, the ranges of its pages in ascending order.
+    phases: Vec<Vec<PageRange>>,
 }
 
 impl<'a> Tape<'a> {
@@ -50,12 +56,13 @@ impl<'a> Tape<'a> {
             Kind::Head if frame.number == 0 => TapeHead::decode(frame.payload, frame.version),
             _ => None,
         };
-        let head = head.ok_or("the head cannot be read").map_err(malformed(0))?;
-        let mut tape = Tape { head, regions: Vec::new(), threads: Vec::new(), parts: Vec::new() };
+        let (head, order) = head.ok_or("the head cannot be read").map_err(malformed(0))?;
+        let head = TapeHead { order: Order::of(order).ok_or(TapeError::Order { found: order })?, ..head };
+        let mut tape = Tape { head, regions: Vec::new(), threads: Vec::new(), parts: Vec::new(), phases: Vec::new() };
         let mut totals = Vec::new();
         let (mut at, mut number) = (FRAME_BYTES + frame.payload.len(), 1);
         let seed = frame.checksum;
-        loop {
+        let TapeEnd { threads, phases, set_pages } = loop {
             let offset = at as u64;
             if at == bytes.len() {
                 return Err(TapeError::NoEnd { length: offset });
@@ -67,21 +74,23 @@ impl<'a> Tape<'a> {
             let end = tape.take(&frame, &mut totals).map_err(malformed(at))?;
             at += FRAME_BYTES + frame.payload.len();
             number = number.wrapping_add(1);
-            if end {
-                break;
+            if let Some(end) = end {
+                break end;
             }
-        }
+        };
+        tape.threads = threads;
         if at != bytes.len() {
             return Err(malformed(at)("something stands behind the end of the tape"));
         }
-        if totals.len() > tape.threads.len() || !agree(&tape.threads, &totals) {
+        let sets = (tape.phases.len() as u64, tape.set_pages());
+        if totals.len() > tape.threads.len() || !agree(&tape.threads, &totals) || sets != (phases, set_pages) {
             return Err(malformed(at)("the end does not match what came before it"));
         }
         Ok(tape)
     }
 
-    /// Takes a block in; true: it was the end.
-    fn take(&mut self, frame: &Frame<'a>, totals: &mut Vec<Counted>) -> Result<bool, &'static str> {
+    /// Takes a block in; what the end says, if it was that.
+    fn take(&mut self, frame: &Frame<'a>, totals: &mut Vec<Counted>) -> Result<Option<TapeEnd>, &'static str> {
         match frame.kind {
             Kind::Head => return Err("a second head"),
             Kind::Region => {
@@ -91,6 +100,9 @@ impl<'a> Tape<'a> {
                 }
                 self.regions.push(region);
             }
+            Kind::References if self.head.order == Order::Sets => return Err("a thread's part on an unordered tape"),
+            Kind::Phase if self.head.order == Order::Ordered => return Err("a phase on an ordered tape"),
+            Kind::Phase => sets::decode(frame.payload, self.region_count(), &mut self.phases)?,
             Kind::References => {
                 let part = Part::decode(frame.payload, frame.version).ok_or("a part cannot be read")?;
                 let index = part.thread as usize;
@@ -101,11 +113,11 @@ impl<'a> Tape<'a> {
                 self.parts.push(part);
             }
             Kind::End => {
-                self.threads = ThreadTotals::decode_all(frame.payload).ok_or("the end cannot be read")?;
-                return Ok(true);
+                let end = TapeEnd::decode(frame.payload, frame.version).ok_or("the end cannot be read")?;
+                return Ok(Some(end));
             }
         }
-        Ok(false)
+        Ok(None)
     }
 
     fn region_count(&self) -> u32 {
@@ -125,6 +137,16 @@ impl<'a> Tape<'a> {
     /// What it has, by thread.
     pub fn threads(&self) -> &[ThreadTotals] {
         &self.threads
+    }
+
+    /// Of an unordered tape, by phase: the ranges of its pages, in ascending order and apart.
+    pub fn phases(&self) -> &[Vec<PageRange>] {
+        &self.phases
+    }
+
+    /// Pages of all phases.
+    pub fn set_pages(&self) -> u64 {
+        self.phases.iter().flatten().map(|range| u64::from(range.pages)).sum()
     }
 
     /// The pages that come to local memory for a thread, in the order of positions.

@@ -1,7 +1,8 @@
 //! Writes a tape, part by part, as the planner goes along the trace.
 
+use super::head::TapeEnd;
 use super::records::{Arrival, Departure, Records};
-use super::{FORMAT, TapeHead, ThreadTotals};
+use super::{FORMAT, PageRange, TapeHead, ThreadTotals, sets};
 use crate::Region;
 use crate::frame::{self, Kind};
 use std::io;
@@ -18,6 +19,8 @@ pub struct TapeWriter<W> {
     bytes: u64,
     /// By thread.
     parts: Vec<Records>,
+    phases: u32,
+    set_pages: u64,
 }
 
 impl<W: io::Write> TapeWriter<W> {
@@ -26,7 +29,7 @@ impl<W: io::Write> TapeWriter<W> {
     /// # Errors
     /// The sink's.
     pub fn new(sink: W, head: &TapeHead, regions: &[Region]) -> io::Result<TapeWriter<W>> {
-        let mut writer = TapeWriter { sink, seed: 0, blocks: 0, bytes: 0, parts: Vec::new() };
+        let mut writer = TapeWriter { sink, seed: 0, blocks: 0, bytes: 0, parts: Vec::new(), phases: 0, set_pages: 0 };
         writer.seed = writer.put(Kind::Head, &head.encode())?;
         for (number, region) in (0..).zip(regions) {
             writer.put(Kind::Region, &region.encode(number))?;
@@ -60,6 +63,19 @@ impl<W: io::Write> TapeWriter<W> {
         self.put_part(thread, full)
     }
 
+    /// Appends a phase to an unordered tape: ranges of pages, in ascending order and apart.
+    ///
+    /// # Errors
+    /// The sink's.
+    pub fn phase(&mut self, ranges: &[PageRange]) -> io::Result<()> {
+        for payload in sets::encode(self.phases, ranges) {
+            self.put(Kind::Phase, &payload)?;
+        }
+        self.phases += 1;
+        self.set_pages += ranges.iter().map(|range| u64::from(range.pages)).sum::<u64>();
+        Ok(())
+    }
+
     /// Ends the tape: it is whole.
     ///
     /// # Errors
@@ -68,7 +84,8 @@ impl<W: io::Write> TapeWriter<W> {
         for (thread, part) in (0..).zip(std::mem::take(&mut self.parts)) {
             self.put_part(thread, part)?;
         }
-        self.put(Kind::End, &ThreadTotals::encode_all(threads))?;
+        let end = TapeEnd { threads: threads.into(), phases: self.phases.into(), set_pages: self.set_pages };
+        self.put(Kind::End, &end.encode())?;
         self.sink.flush()?;
         Ok(self.bytes)
     }

@@ -1,5 +1,6 @@
 //! Traces: the format and the imports.
 
+mod compare;
 mod format;
 mod import;
 mod plan;

@@ -1,8 +1,10 @@
 //! The format of tapes: everything comes back as it went in, and a tape that is not whole is refused.
 
-use hinterland_tape::tape::{Arrival, Departure, Tape, TapeError, TapeHead, TapeWriter, ThreadTotals};
+use hinterland_tape::tape::{
+    Arrival, Departure, Order, PageRange, Tape, TapeError, TapeHead, TapeWriter, ThreadTotals,
+};
 use hinterland_tape::{Head, Region, TraceError, Writer};
-use hinterland_testkit::Rng;
+use hinterland_testkit::{Rng, append_block, seal_head};
 
 fn head() -> TapeHead {
     TapeHead {
@@ -16,6 +18,7 @@ fn head() -> TapeHead {
         local_pages: 5000,
         peak_pages: 12_000,
         eviction: "min".into(),
+        order: Order::Ordered,
     }
 }
 
@@ -169,8 +172,8 @@ fn what_is_no_tape_is_refused_with_what_it_is() {
     assert_eq!(Tape::open(trace.sink()).unwrap_err(), TapeError::Trace);
     let mut later = make(1, 10).0;
     assert_eq!(hinterland_tape::Trace::open(&later).unwrap_err(), TraceError::Tape);
-    later[4] = 3;
-    assert_eq!(Tape::open(&later).unwrap_err(), TapeError::Version { found: 3 });
+    later[4] = 4;
+    assert_eq!(Tape::open(&later).unwrap_err(), TapeError::Version { found: 4 });
     let mut random = Rng(77);
     for _ in 0..20_000 {
         let mut bytes = b"HLP\xb1\x01".to_vec();
@@ -188,6 +191,111 @@ fn totals_that_do_not_match_are_refused() {
     assert!(error.to_string().contains("the end does not match"), "{error}");
 }
 
+fn sets_head() -> TapeHead {
+    TapeHead { order: Order::Sets, eviction: String::new(), ..head() }
+}
+
+/// An unordered tape of these phases.
+fn unordered(phases: &[Vec<PageRange>], regions: u32) -> Vec<u8> {
+    let regions: Vec<Region> = (0..regions).map(|n| Region { name: format!("region {n}"), pages: 1 << 32 }).collect();
+    let mut bytes = Vec::new();
+    let mut writer = TapeWriter::new(&mut bytes, &sets_head(), &regions).unwrap();
+    phases.iter().for_each(|phase| writer.phase(phase).unwrap());
+    assert_eq!(writer.finish(&[]).unwrap(), bytes.len() as u64);
+    bytes
+}
+
+fn some_set(random: &mut Rng, ranges: u32, regions: u32) -> Vec<PageRange> {
+    let (mut set, mut region, mut end) = (Vec::new(), 0, 0_u64);
+    for _ in 0..ranges {
+        if random.below_u32(50) == 0 && region + 1 < regions {
+            (region, end) = (region + 1, 0);
+        }
+        let (gap, pages) = (u64::from(1 + random.below_u32(70_000)), 1 + random.below_u32(300));
+        let Ok(first_page) = u32::try_from(end + gap) else { break };
+        end = u64::from(first_page) + u64::from(pages);
+        if end <= 1 << 32 {
+            set.push(PageRange { region, first_page, pages });
+        }
+    }
+    set
+}
+
+#[test]
+fn every_set_of_an_unordered_tape_comes_back() {
+    let mut random = Rng(21);
+    for round in 0..100 {
+        let phases: Vec<_> = (0..round % 7).map(|_| some_set(&mut random, 1 + round * 3, 3)).collect();
+        let bytes = unordered(&phases, 3);
+        let tape = Tape::open(&bytes).unwrap();
+        assert_eq!((tape.head(), tape.phases()), (&sets_head(), phases.as_slice()));
+        let pages = phases.iter().flatten().map(|range| u64::from(range.pages)).sum::<u64>();
+        assert_eq!((tape.set_pages(), tape.threads().len()), (pages, 0));
+    }
+    // A phase of several blocks, one at the end of a region, and one without pages.
+    let ends =
+        vec![PageRange { region: 0, first_page: 0, pages: 1 }, PageRange { region: 2, first_page: u32::MAX, pages: 1 }];
+    let phases = [some_set(&mut random, 40_000, 3), vec![], ends];
+    let bytes = unordered(&phases, 3);
+    assert!(bytes.len() > 3 * (32 << 10), "{}", bytes.len());
+    assert_eq!(Tape::open(&bytes).unwrap().phases(), phases);
+}
+
+#[test]
+fn an_unordered_tape_that_is_cut_damaged_or_of_another_kind_is_refused() {
+    let mut random = Rng(22);
+    let bytes = unordered(&[some_set(&mut random, 100, 2), some_set(&mut random, 100, 2)], 2);
+    for at in 0..bytes.len() {
+        assert!(Tape::open(&bytes[..at]).is_err(), "cut at {at}");
+        for flip in [1_u8, 0x80, 0xff] {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= flip;
+            assert!(Tape::open(&damaged).is_err(), "byte {at} ^ {flip:#x}");
+        }
+    }
+    let mut other = unordered(&[], 1);
+    let last_of_head = 24 + usize::from(other[8]) - 1;
+    assert_eq!(std::mem::replace(&mut other[last_of_head], 2), 1, "the kind of tape");
+    seal_head(&mut other);
+    assert_eq!(Tape::open(&other).unwrap_err(), TapeError::Order { found: 2 });
+}
+
+/// What a checksum does not catch: a tape that was written to be wrong.
+#[test]
+fn phases_that_make_no_sense_are_refused() {
+    let refused = |head: &TapeHead, kind: u8, payloads: &[&[u8]]| {
+        let mut bytes = Vec::new();
+        let regions = [0, 1].map(|n| Region { name: format!("region {n}"), pages: 9 });
+        drop(TapeWriter::new(&mut bytes, head, &regions).unwrap());
+        payloads.iter().for_each(|payload| append_block(&mut bytes, 3, kind, payload));
+        Tape::open(&bytes).unwrap_err().to_string()
+    };
+    let (phase, part) = (5, 3);
+    assert!(refused(&sets_head(), phase, &[&[0, 0, 7]]).contains("without an end"), "it is right so far");
+    for (payloads, says) in [
+        (vec![&[][..]], "a record is cut off"),
+        (vec![&[0, 0]], "a record is cut off"),
+        (vec![&[1, 0, 7]], "a phase is missing or comes twice"),
+        (vec![&[0, 0, 7], &[1, 0, 7], &[0, 0, 9]], "a phase is missing or comes twice"),
+        (vec![&[0, 0, 7], &[0, 0, 3]], "ranges of a phase are not in order"),
+        (vec![&[0, 3, 0, 5, 1, 0, 5]], "ranges of a phase are not in order"),
+        (vec![&[0, 5, 0, 7]], "a region was never declared"),
+        (vec![&[0, 2, 0xff, 0xff, 0xff, 0xff, 0x0f]], "a range leaves its region"),
+        (vec![&[0, 0, 0x80, 0x80, 0x80, 0x80, 0x10]], "a page lies outside its region"),
+        (vec![&[0, 0x80, 0x80, 0x80, 0x80, 0x40, 7]], "a range has too many pages"),
+    ] {
+        let error = refused(&sets_head(), phase, &payloads);
+        assert!(error.contains(says), "{payloads:?}: {error}");
+    }
+    assert!(refused(&head(), phase, &[&[0, 0, 7]]).contains("a phase on an ordered tape"));
+    assert!(refused(&sets_head(), part, &[&[0; 4]]).contains("a thread's part on an unordered tape"));
+    assert!(refused(&sets_head(), 6, &[&[0; 4]]).contains("a block of an unknown kind"));
+    let mut bytes = unordered(&[vec![PageRange { region: 0, first_page: 7, pages: 2 }]], 1);
+    bytes.truncate(bytes.len() - 24 - 3);
+    append_block(&mut bytes, 3, 4, &[0, 1, 3]);
+    assert!(Tape::open(&bytes).unwrap_err().to_string().contains("the end does not match"));
+}
+
 /// Planned for 16 MiB by the last program that wrote version 1, of two threads that walk through 6000 pages, one after the other.
 #[test]
 fn a_tape_of_version_1_is_read() {
@@ -196,4 +304,16 @@ fn a_tape_of_version_1_is_read() {
     let tape = Tape::open(bytes).unwrap();
     assert_eq!((tape.head().local_pages, tape.threads().len(), tape.head().has_intervals), (4096, 2, false));
     assert!(tape.arrivals(0).map(|arrival| (arrival.page, arrival.interval)).eq((0..6_000).map(|page| (page, 0))));
+}
+
+/// The same by the last program that wrote version 2.
+#[test]
+fn a_tape_of_version_2_is_read() {
+    let bytes = include_bytes!("../version-2.tape");
+    assert_eq!(bytes[4], 2);
+    let tape = Tape::open(bytes).unwrap();
+    let head = tape.head();
+    assert_eq!((head.local_pages, head.has_intervals, head.order), (4096, false, Order::Ordered));
+    assert_eq!((tape.threads().len(), tape.phases().len()), (2, 0));
+    assert!(tape.arrivals(1).map(|arrival| (arrival.page, arrival.interval)).eq((0..6_000).map(|page| (page, 0))));
 }

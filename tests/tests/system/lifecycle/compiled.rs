@@ -19,8 +19,12 @@ pub fn trials() -> Vec<Trial> {
     add("noted", no_llvm, Box::new(noted));
     add("recorded", no_llvm, Box::new(recorded));
     add("remarks", no_llvm, Box::new(remarks));
+    add("promises", no_llvm, Box::new(promises));
+    add("fused", no_llvm, Box::new(fused));
     add("templates", no_llvm, Box::new(templates));
     add("followed", no_far_llvm, Box::new(followed));
+    add("overwritten::inline", no_far_llvm, Box::new(|name| overwritten(name, "inline")));
+    add("overwritten::monitor", no_far_llvm, Box::new(|name| overwritten(name, "monitor")));
     add("far::inline", no_far_llvm, Box::new(|name| far(name, "inline")));
     add("far::monitor", no_far_llvm, Box::new(|name| far(name, "monitor")));
     trials
@@ -61,9 +65,14 @@ fn compile(test: &str, language: &str, words: &[&str]) -> Result<String> {
 
 /// `loops.c`, all of whose loops its plan wants hinted.
 fn loops(test: &str, flags: &[&str]) -> Result<PathBuf> {
-    let to = built(test, "loops");
-    let (plan, to_word) = (source("loops.plan"), to.display().to_string());
-    let words = ["-O2", "--far-plan", &plan, &source("loops.c"), "-o", &to_word];
+    hinted(test, "loops", flags)
+}
+
+/// A program all of whose loops its plan wants hinted.
+fn hinted(test: &str, program: &str, flags: &[&str]) -> Result<PathBuf> {
+    let to = built(test, program);
+    let [plan, code] = ["plan", "c"].map(|kind| source(&format!("{program}.{kind}")));
+    let words = ["-O2", "--far-plan", &plan, &code, "-o", &to.display().to_string()];
     compile(test, "cc", &[&words, flags].concat())?;
     Ok(to)
 }
@@ -164,18 +173,75 @@ fn check(object: &str, seen: &Seen, is_hinted: bool) -> Result<()> {
 
 /// Every insertion and every refusal is said, with its reason. `UPDATE_REFERENCE=1` writes the file anew.
 fn remarks(test: &str) -> Result<()> {
-    let to = built(test, "loops").display().to_string();
+    ["loops", "overwrites", "fused"].into_iter().try_for_each(|program| remarks_of(test, program))
+}
+
+fn remarks_of(test: &str, program: &str) -> Result<()> {
+    let to = built(test, program).display().to_string();
+    let [plan, code, reference] = ["plan", "c", "remarks"].map(|kind| source(&format!("{program}.{kind}")));
     let words = ["-O2", "-w", "-Rpass=hinterland", "-Rpass-missed=hinterland", "-fno-caret-diagnostics", "--far-plan"];
-    let said = compile(test, "cc", &[&words[..], &[&source("loops.plan"), &source("loops.c"), "-o", &to]].concat())?;
-    let mut lines: Vec<&str> = said.lines().filter_map(|line| Some(line.split_once("loops.c:")?.1)).collect();
+    let said = compile(test, "cc", &[&words[..], &[&plan, &code, "-o", &to]].concat())?;
+    let mut lines: Vec<&str> =
+        said.lines().filter_map(|line| Some(line.split_once(&format!("{program}.c:"))?.1)).collect();
     lines.retain(|line| !line.contains("the plan does not name its function"));
     lines.sort_by_key(|line| line.split(':').take(2).filter_map(|word| word.parse().ok()).collect::<Vec<u32>>());
     let said = lines.join("\n") + "\n";
-    let reference = source("loops.remarks");
     if std::env::var_os("UPDATE_REFERENCE").is_some() {
         std::fs::write(&reference, &said)?;
     }
     ensure!(std::fs::read_to_string(&reference)? == said, "other remarks than in {reference}:\n{said}");
+    Ok(())
+}
+
+/// What is promised to be overwritten may be gone at once, and the output is the same; nothing is promised that is not proven.
+fn promises(test: &str) -> Result<()> {
+    let expected = printed(&mut Command::new(c_program("compiler/overwrites", &[])?))?.0;
+    let recorder = c_program("compiler/recorder", &["-shared", "-fPIC"])?;
+    for flags in [&[][..], &["-O3", "-march=native"], &["-flto", "-fuse-ld=lld"]] {
+        let program = hinted(test, "overwrites", flags)?;
+        ensure!(printed(&mut Command::new(&program))?.0 == expected, "{flags:?}: alone");
+        for (distance, promises) in [("0", false), ("1", true), ("500", true)] {
+            let mut command = Command::new(&program);
+            command.env("LD_PRELOAD", &recorder).env("HINTED_DISTANCE", distance);
+            let (output, report) = printed(&mut command)?;
+            ensure!(output == expected, "{flags:?}, {distance}: {output}");
+            let promised = report.lines().next().and_then(|line| line.rsplit(' ').next()).context("a report")?;
+            ensure!((promised.parse::<u32>()? > 1000) == promises, "{flags:?}, {distance}: {report}");
+        }
+    }
+    Ok(())
+}
+
+/// Loops that overwrite their memory do not fetch it; a prefetcher that follows them has the pages there sooner than a fault for each.
+fn overwritten(test: &str, path: &str) -> Result<()> {
+    let words = ["24", "2"];
+    let expected = printed(Command::new(c_program("compiler/overwrites", &[])?).args(words))?.0;
+    let program = hinted(test, "overwrites", &[])?.display().to_string();
+    for (prefetch, promises) in [("none", true), ("auto", false)] {
+        let options = ["--local", "16M", "--fault-path", path, "--prefetch", prefetch, "--quiet"];
+        let words = [&[program.as_str()], &words[..]].concat();
+        let ended = Launch::new(&format!("{test}-{prefetch}"), &options, &words)?.run()?;
+        ended.expect(0, &expected)?.expect_paging()?;
+        let pages = ended.stats()?["hint_overwritten_pages"].as_u64().context("no pages that were overwritten")?;
+        // In the second round what the first one has evicted of 24 MiB, in two functions.
+        ensure!((pages > 4096) == promises && (pages > 0) == promises, "{prefetch}: {pages} pages were not fetched");
+    }
+    Ok(())
+}
+
+/// Loops that are fused compute what they did apart.
+fn fused(test: &str) -> Result<()> {
+    let expected = printed(&mut Command::new(c_program("compiler/fused", &[])?))?.0;
+    let recorder = c_program("compiler/recorder", &["-shared", "-fPIC"])?;
+    for flags in [&[][..], &["-O3", "-march=native", "-ffp-contract=off"]] {
+        let program = hinted(test, "fused", flags)?;
+        ensure!(printed(&mut Command::new(&program))?.0 == expected, "{flags:?}: alone");
+        for distance in ["1", "500"] {
+            let mut command = Command::new(&program);
+            let (output, _) = printed(command.env("LD_PRELOAD", &recorder).env("HINTED_DISTANCE", distance))?;
+            ensure!(output == expected, "{flags:?}, {distance}: {output}");
+        }
+    }
     Ok(())
 }
 

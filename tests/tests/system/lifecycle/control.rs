@@ -105,7 +105,7 @@ fn set_ram(running: &Running, ram: &str) -> Result<Said> {
 }
 
 /// What `ps --json` says of a run; `None`: it is not there.
-fn listed(running: &Running) -> Result<Option<serde_json::Value>> {
+pub(super) fn listed(running: &Running) -> Result<Option<serde_json::Value>> {
     let said = Said::of(&runtime(running), &["ps", "--json"])?.expect(0, "ps_version")?;
     let document: serde_json::Value = serde_json::from_str(&said.stdout)?;
     let runs = document["runs"].as_array().context("no list")?;

@@ -15,7 +15,7 @@ use std::path::Path;
 /// Programs, and the settings that each of them has beside the defaults; with `--full` each program has all of them.
 const CASES: [(&str, &[&str]); 6] = [
     ("sort", &[]),
-    ("zstd", &["--evict", "2q", "--prefetch", "leap", "--granularity", "both"]),
+    ("zstd", &["--evict", "2q", "--prefetch", "leap", "--granularity", "both", "--block", "64K"]),
     ("cpp-nodes", &["--evict", "second-chance", "--prefetch", "next-n", "--granularity", "block"]),
     ("gcc", &["--evict", "fifo", "--prefetch", "streams", "--read-ahead", "256"]),
     ("cpython-objects", &["--prefetch-cache", "2M"]),

@@ -20,6 +20,7 @@ pub fn trials() -> Vec<Trial> {
     add("native".into(), || None, Box::new(|_| native()));
     for path in ["monitor", "inline"] {
         add(format!("fetched::{path}"), skips::no_userfaultfd, Box::new(move |name| fetched(name, path)));
+        add(format!("overwritten::{path}"), skips::no_userfaultfd, Box::new(move |name| overwritten(name, path)));
         add(format!("abused::{path}"), skips::no_userfaultfd, Box::new(move |name| abused(name, path)));
     }
     add("useless".into(), skips::no_userfaultfd, Box::new(useless));
@@ -58,7 +59,8 @@ fn count(ended: &Ended, figure: &str) -> Result<u64> {
 fn native() -> Result<()> {
     for flags in [&[][..], &["-no-pie", "-fno-pic"], &["-static"]] {
         let program = program(flags)?;
-        for words in [["walk", "64", "2", "8"], ["loop", "64", "2", "8"], ["abuse", "64", "300", "1"]] {
+        let (loops, promises) = (["loop", "64", "2", "8"], ["overwrite", "64", "2", "8"]);
+        for words in [["walk", "64", "2", "8"], loops, promises, ["abuse", "64", "300", "1"]] {
             let output = Command::new(&program).args(words).output()?;
             let printed = String::from_utf8_lossy(&output.stdout).into_owned();
             ensure!(output.status.success() && printed.contains("done"), "{flags:?} {words:?}: {printed}");
@@ -99,6 +101,22 @@ fn evicted(name: &str) -> Result<()> {
         ensure!(evicted > 20_000, "{evicted} pages left because they were named");
         ended.expect_eviction()?;
     }
+    Ok(())
+}
+
+/// What a thread has said it overwrites is not fetched when it does, and holds what it wrote.
+fn overwritten(name: &str, path: &str) -> Result<()> {
+    let options = ["--far", LINK, "--fault-path", path, "--prefetch", "none"];
+    let figures = |at: &str| {
+        let ended = run(&format!("{name}-{at}"), &options, &["overwrite", PAGES, "2", at])?;
+        Ok::<_, anyhow::Error>((count(&ended, "hint_overwritten_pages")?, count(&ended, "major_faults")?))
+    };
+    let (not_fetched, with) = figures("64")?;
+    let (none, without) = figures("0")?;
+    ensure!(none == 0, "{none} pages were not fetched that no call had named");
+    ensure!(not_fetched > 20_000, "{not_fetched} pages were not fetched");
+    // Both look at all pages in the end.
+    ensure!(with + not_fetched <= without + 1000, "{with} major faults, without promises {without}");
     Ok(())
 }
 
@@ -170,7 +188,13 @@ for first in range(0, len(data), 1 << 20):
     assert all(data[at] == at // 4096 % 251 for at in range(first, first + (1 << 20), 4096))
     hinterland.evict(memoryview(data)[first:first + (1 << 20)])
 hinterland.phase(1)
+hinterland.overwrite(data)
+data[:] = bytes(len(data))
 data.append(1)
+try:
+    hinterland.overwrite(b"read only")
+except BufferError as error:
+    print(error)
 try:
     hinterland.fetch(7)
 except TypeError as error:

@@ -18,7 +18,9 @@ pub fn trials() -> Vec<Trial> {
     let go = || skips::no_userfaultfd().or_else(no_go);
     let own_calls = [("registers", "registers: wrong 0"), ("child", "child: 7")];
     let own_calls = own_calls.into_iter().flat_map(|(what, right)| PATHS.map(|path| own_call(what, right, path)));
+    let handlers = ["alone", "beside"].into_iter().flat_map(|how| PATHS.map(|path| in_a_handler(how, path)));
     own_calls
+        .chain(handlers)
         .chain([
             suite::trial("lifecycle::memory_calls::no_room", skips::no_userfaultfd, no_room),
             suite::trial("lifecycle::memory_calls::go", go, go_memory),
@@ -39,6 +41,17 @@ fn own_call(what: &'static str, right: &'static str, path: &'static str) -> Tria
             "nothing was redirected: {}",
             ended.stderr
         );
+        Ok(())
+    })
+}
+
+/// A call in a signal handler that interrupts libc's allocator starts a thread of ours: the allocator is whole afterwards.
+fn in_a_handler(how: &'static str, path: &'static str) -> Trial {
+    let name = format!("lifecycle::memory_calls::in_a_handler::{how}::{path}");
+    suite::trial(name.clone(), skips::no_userfaultfd, move || {
+        let program = c_program("in_a_handler", &["-Wl,-z,now"])?.display().to_string();
+        let arguments = ["--local", "16M", "--heap", "large", "--fault-path", path];
+        Launch::new(&name, &arguments, &[&program, how])?.run()?.expect(0, &format!("{how}: "))?;
         Ok(())
     })
 }

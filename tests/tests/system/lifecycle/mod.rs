@@ -50,10 +50,12 @@ mod sockets;
 mod start_up;
 mod storm;
 mod strange_forks;
+mod stressors;
 mod tapes;
 mod traced_trees;
 mod traces;
 mod trees;
+mod tuning;
 
 use hinterland_tests::suite::{Share, Trial};
 
@@ -82,6 +84,7 @@ pub fn trials() -> Vec<Trial> {
         storm::trials(),
         nodes::trials(),
         paths::trials(),
+        tuning::trials(),
         encrypted::trials(),
         sockets::trials(),
         installed::trials(),
@@ -103,6 +106,7 @@ pub fn trials() -> Vec<Trial> {
         schema::trials(),
         secrets::trials(),
         strange_forks::trials(),
+        stressors::trials(),
     ];
     let waits = [
         pools::trials(),

@@ -63,7 +63,7 @@ fn full(test: &str, path: &str) -> Result<()> {
 }
 
 /// What `hinterland set` says of a change of a run's paths: its exit code, and its output.
-fn set(running: &Running, arguments: &[&str]) -> Result<(Option<i32>, String)> {
+pub(super) fn set(running: &Running, arguments: &[&str]) -> Result<(Option<i32>, String)> {
     let mut command = launcher()?;
     command.args(["set", &running.pid.to_string()]).args(arguments);
     let output = command.env("XDG_RUNTIME_DIR", running.directory.join("tmp")).stdin(Stdio::null()).output()?;
@@ -71,7 +71,7 @@ fn set(running: &Running, arguments: &[&str]) -> Result<(Option<i32>, String)> {
     Ok((output.status.code(), String::from_utf8_lossy(&said).into_owned()))
 }
 
-fn expect_set(running: &Running, arguments: &[&str], code: i32, words: &str) -> Result<()> {
+pub(super) fn expect_set(running: &Running, arguments: &[&str], code: i32, words: &str) -> Result<()> {
     let (found, said) = set(running, arguments)?;
     ensure!(
         found == Some(code) && said.contains(words),
@@ -81,7 +81,7 @@ fn expect_set(running: &Running, arguments: &[&str], code: i32, words: &str) -> 
 }
 
 /// Bytes that lie on each path of a run now, by URL.
-fn on_path(running: &Running, url: &str) -> Result<u64> {
+pub(super) fn on_path(running: &Running, url: &str) -> Result<u64> {
     let mut command = launcher()?;
     command.args(["ps", "--json"]).env("XDG_RUNTIME_DIR", running.directory.join("tmp")).stdin(Stdio::null());
     let document: serde_json::Value = serde_json::from_slice(&command.output()?.stdout)?;
@@ -92,7 +92,7 @@ fn on_path(running: &Running, url: &str) -> Result<u64> {
     Ok(found.filter_map(|path| path["far_bytes"].as_u64()).sum())
 }
 
-fn started(test: &str, path: &str, far: &[&str], program: &[&str]) -> Result<Running> {
+pub(super) fn started(test: &str, path: &str, far: &[&str], program: &[&str]) -> Result<Running> {
     let mut running = launch(test, path, "tiers", far, program)?.start()?;
     running.wait_for("ready")?;
     let socket = running.directory.join("tmp/hinterland").join(running.pid.to_string());
@@ -100,7 +100,7 @@ fn started(test: &str, path: &str, far: &[&str], program: &[&str]) -> Result<Run
     Ok(running)
 }
 
-fn terminated(running: Running) -> Result<()> {
+pub(super) fn terminated(running: Running) -> Result<()> {
     let program = *running.below().first().context("the program runs")?;
     kill(Pid::from_raw(program), Signal::SIGTERM)?;
     let ended = running.end()?;

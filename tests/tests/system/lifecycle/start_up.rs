@@ -15,6 +15,7 @@ pub fn trials() -> Vec<Trial> {
     vec![
         suite::trial("lifecycle::start_up::cost", skips::no_userfaultfd, cost),
         suite::trial("lifecycle::start_up::auditor", skips::no_userfaultfd, auditor),
+        suite::trial("lifecycle::start_up::auditor_inside", skips::no_userfaultfd, auditor_inside),
         suite::trial("lifecycle::start_up::doctor", skips::no_userfaultfd, doctor),
         suite::trial("lifecycle::start_up::variables", skips::no_userfaultfd, variables),
     ]
@@ -55,6 +56,27 @@ fn auditor() -> Result<()> {
         let arguments = ["--local", "16M", "--fault-path", path];
         let launch = Launch::new("lifecycle::start_up::auditor", &arguments, &[&program, "threads"])?;
         let launch = launch.with("LD_AUDIT", &auditor).with("GLIBC_TUNABLES", "glibc.malloc.perturb=0");
+        launch.run()?.expect(0, "joined 1")?.expect_eviction()?;
+    }
+    Ok(())
+}
+
+/// So does the library where a program of the run starts another one with an auditor: by execvp, execve (a shell) and `posix_spawn`.
+fn auditor_inside() -> Result<()> {
+    let auditor = c_program("field/auditor", &["-shared", "-fPIC"])?.display().to_string();
+    let program = c_program("field/alone", &["-D_GNU_SOURCE"])?.display().to_string();
+    let variable = format!("LD_AUDIT={auditor}");
+    let shell = format!("{variable} {program} threads");
+    let spawn = "import os, sys; audit = dict(os.environ, LD_AUDIT=sys.argv[1]); \
+                 sys.exit(os.waitpid(os.posix_spawn(sys.argv[2], sys.argv[2:], audit), 0)[1])";
+    let starts: [&[&str]; 3] = [
+        &["env", &variable, "GLIBC_TUNABLES=glibc.malloc.perturb=0", &program, "threads"],
+        &["sh", "-c", &shell],
+        &["/usr/bin/python3", "-c", spawn, &auditor, &program, "threads"],
+    ];
+    for (path, words) in ["monitor", "inline"].into_iter().flat_map(|path| starts.map(|words| (path, words))) {
+        let arguments = ["--local", "16M", "--fault-path", path];
+        let launch = Launch::new("lifecycle::start_up::auditor_inside", &arguments, words)?;
         launch.run()?.expect(0, "joined 1")?.expect_eviction()?;
     }
     Ok(())

@@ -103,10 +103,12 @@ fn unserved(path: &'static str) -> Trial {
 /// What becomes of a child that was made by an instruction of the program's own: by way, on the monitor path and inline. It
 /// dies where it touches what was far, or is told that it is not there (6: a call failed); never does it find zeros (99).
 /// On the inline path its call fails if the page was near at the fork; if it was far, the library is asked for it, and ends it.
-const RAW: [(&str, &[&str], &[&str]); 6] = [
+const RAW: [(&str, &[&str], &[&str]); 8] = [
     ("read", &["read: signal 11"], &["read: signal 11"]),
     ("write", &["write: code 6"], &["write: code 125", "write: code 6"]),
     ("heap", &["heap: signal 11"], &["heap: signal 11"]),
+    ("heaps", &["heaps: code 7"], &["heaps: code 7"]),
+    ("busy", &["busy: code 7"], &["busy: code 7"]),
     ("stack", &["stack: code 7"], &["stack: code 7"]),
     ("exit", &["exit: code 7"], &["exit: code 7"]),
     ("grandchild", &[GRANDCHILD], &[GRANDCHILD]),

@@ -20,7 +20,9 @@ pub fn trials() -> Vec<Trial> {
         add(format!("followed::{path}"), Box::new(move |name| followed(name, path, "sequential", 1)));
         add(format!("threads::{path}"), Box::new(move |name| followed(name, path, "threads", 2)));
         add(format!("wrong::{path}"), Box::new(move |name| wrong(name, path)));
+        add(format!("sets::{path}"), Box::new(move |name| sets(name, path)));
     }
+    add("the_same_pages".into(), Box::new(the_same_pages));
     add("of_another_program".into(), Box::new(of_another_program));
     add("one_process_follows".into(), Box::new(one_process_follows));
     add("refused".into(), Box::new(refused));
@@ -31,17 +33,24 @@ fn walks() -> Result<String> {
     Ok(c_program("walks", &[])?.display().to_string())
 }
 
+/// Traces a program; where the trace is, and what the program printed.
+fn traced(name: &str, program: &[&str]) -> Result<(PathBuf, String)> {
+    let words = [&["trace", "-o", "app.trace", "--microset", "64", "--"], program].concat();
+    let launch = Launch::bare(name, &words)?;
+    let trace = launch.directory.join("app.trace");
+    let ended = launch.run()?;
+    ended.expect(CODE, "done")?;
+    Ok((trace, ended.stdout))
+}
+
 /// Traces a program and plans a tape for 16 MiB; where it is, and what the program printed.
 fn planned(name: &str, program: &[&str]) -> Result<(PathBuf, String)> {
-    let words = [&["trace", "-o", "app.trace", "--microset", "64", "--"], program].concat();
-    let launch = Launch::bare(&format!("{name}-trace"), &words)?;
-    let directory = launch.directory.clone();
-    let traced = launch.run()?;
-    traced.expect(CODE, "done")?;
+    let (trace, printed) = traced(&format!("{name}-trace"), program)?;
+    let directory = trace.with_file_name("");
     let mut plan = Launch::bare(&format!("{name}-plan"), &["tape", "app.trace", "--local", "16M", "-o", "app.tape"])?;
     plan.set_directory(&directory);
     plan.run()?.expect(0, "")?;
-    Ok((directory.join("app.tape"), traced.stdout))
+    Ok((directory.join("app.tape"), printed))
 }
 
 fn run_with(name: &str, tape: &Path, options: &[&str], program: &[&str]) -> Result<Ended> {
@@ -70,6 +79,54 @@ fn followed(name: &str, path: &str, pattern: &str, threads: u64) -> Result<()> {
     ensure!(pages >= 4096 && (2..pages).contains(&batches), "{pages} pages in {batches} batches");
     ensure!(fetched > 0, "nothing was fetched ahead");
     ensure!(count(&ended, "local_budget_bytes")? <= 17 << 20, "half of 32 MiB, and a bit");
+    Ok(())
+}
+
+/// The sets of two runs, which touch the pages of each phase in orders of their own, serve a third run in an order of its own.
+fn sets(name: &str, path: &str) -> Result<()> {
+    let walks = walks()?;
+    let program = |seed: &'static str| [walks.clone(), seed.into(), "8192".into(), "4".into()];
+    let mut words = vec!["tape".to_owned()];
+    for seed in ["permuted-1", "permuted-2"] {
+        let program = program(seed);
+        let (trace, _) = traced(&format!("{name}-{seed}"), &program.each_ref().map(String::as_str))?;
+        words.push(trace.display().to_string());
+    }
+    words.extend(["--local", "16M", "-o", "app.tape"].map(str::to_owned));
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let plan = Launch::bare(&format!("{name}-plan"), &words)?;
+    let tape = plan.directory.join("app.tape");
+    let planned = plan.run()?;
+    planned.expect(0, "")?;
+    ensure!(planned.stdout.contains("2 runs compared: set: "), "{}", planned.stdout);
+    let program = program("permuted-3");
+    let program = program.each_ref().map(String::as_str);
+    let alone = Launch::new(&format!("{name}-alone"), &["--quiet", "--local", "16M"], &program)?.run()?;
+    let ended = run_with(name, &tape, &["--fault-path", path, "--local", "16M"], &program)?;
+    ended.expect(CODE, "done")?.expect_paging()?;
+    ensure!(ended.stdout == alone.stdout, "{} instead of {}", ended.stdout, alone.stdout);
+    let [phases, begun, pages, fetched] =
+        ["tape_phases", "tape_phases_begun", "tape_pages", "prefetched_pages"].map(|figure| count(&ended, figure));
+    let (phases, begun, pages, fetched) = (phases?, begun?, pages?, fetched?);
+    ensure!(phases == 32, "{phases} phases: eight in each of four rounds");
+    ensure!((16..=32).contains(&begun), "{begun} of 32 phases began");
+    ensure!(pages >= 4096 && fetched > 0, "{pages} pages were asked for, {fetched} fetched");
+    Ok(())
+}
+
+/// Which freed pages an allocation gets depends on the order of calls alone: neither while the program is traced nor when it follows a tape on how
+/// long they have been free.
+fn the_same_pages(name: &str) -> Result<()> {
+    let reused = c_program("reused", &[])?.display().to_string();
+    let (tape, printed) = planned(name, &[&reused, "0"])?;
+    ensure!(printed.contains("in the first"), "the pages that were freed first are used again first: {printed}");
+    // As long as it takes an allocator that drops what is free for a second.
+    let (_, slow) = traced(&format!("{name}-slow"), &[&reused, "4000"])?;
+    ensure!(slow == printed, "traced, with a pause: {slow} instead of {printed}");
+    let ended = run_with(name, &tape, &["--fault-path", "inline", "--local", "16M"], &[&reused, "4000"])?;
+    ended.expect(CODE, "done")?;
+    ensure!(ended.stdout == printed, "with a tape, and a pause: {} instead of {printed}", ended.stdout);
+    ensure!(count(&ended, "tape_threads")? == 1 && count(&ended, "tape_left")? == 0, "it follows its tape to the end");
     Ok(())
 }
 

@@ -44,6 +44,7 @@ pub fn trials() -> Vec<Trial> {
     add("same_output::forks", forks);
     add("positions", positions);
     add("exec", exec);
+    add("processors", processors);
     add("killed", killed);
     add("file_limit", file_limit);
     add("device_full", device_full);
@@ -347,6 +348,18 @@ fn exec(name: &str) -> Result<()> {
     // The shell's own memory may lie at the same address: a few pages, and no walk.
     ensure!(inside(&ended, &read(&file)?.0, 2048)?.len() < 1024, "a child is traced");
     ensure!(ended.stderr.contains("1 other process of the run is not in the trace"), "{}", ended.stderr);
+    Ok(())
+}
+
+/// A traced program gets the number of processors that it has untraced, also one that was started by exec.
+fn processors(name: &str) -> Result<()> {
+    let program = c_program("processors", &[])?.display().to_string();
+    let native = String::from_utf8(Command::new(&program).output()?.stdout)?;
+    ensure!(native.matches("right").count() == 3, "natively {native}");
+    for line in [vec![program.as_str()], vec!["sh", "-c", &format!("exec {program}")]] {
+        let (ended, _) = trace(name, &[], &line)?;
+        ended.expect(0, &native)?;
+    }
     Ok(())
 }
 

@@ -42,6 +42,7 @@ const TIMING: Timing = Timing {
     rebuild_bytes_per_second: 256 << 20,
     share: hinterland_backend::LinkShare::Auto,
     sub_page: false,
+    lanes: hinterland_backend::DEMAND_LANES,
 };
 
 /// As `TIMING`, where something must hold while a refusal is believed.

@@ -70,6 +70,7 @@ impl Arena {
             prefetch_cache_pages: None,
             row: row(),
             monitors,
+            cpus: None,
             census: |_, _| {},
             processor_of: |_| None,
             housekeeping: || {},

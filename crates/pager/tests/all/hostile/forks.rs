@@ -2,7 +2,7 @@
 
 use super::arena::{Arena, row, uffd};
 use hinterland_abi::PlacementName;
-use hinterland_backend::{Backend, CodecName, Compressed, Delay, FileBackend, FileOptions, IoMethod, Paths};
+use hinterland_backend::{Backend, CodecName, Compressed, Delay, FileBackend, FileOptions, FileWidth, IoMethod, Paths};
 use hinterland_sys::mem::OwnMemory;
 use hinterland_sys::{FeatureSet, thread};
 use hinterland_testkit::Rng;
@@ -21,7 +21,13 @@ type Groups = [Mutex<Vec<u64>>];
 /// A few MiB of compressed RAM that spill into a file, both slow at random.
 fn tiers(seed: u64) -> Arc<dyn Backend> {
     let compressed = Compressed::new("compressed:4M".into(), CodecName::Lz4, 4 << 20).unwrap();
-    let options = FileOptions { path: std::env::temp_dir(), capacity_bytes: 4 << 30, io: IoMethod::Auto, direct: true };
+    let options = FileOptions {
+        path: std::env::temp_dir(),
+        capacity_bytes: 4 << 30,
+        io: IoMethod::Auto,
+        direct: true,
+        width: FileWidth::default(),
+    };
     let file = FileBackend::new("file".into(), options).unwrap();
     let slow: Vec<Arc<dyn Backend>> = vec![
         Arc::new(Delay::new(Arc::new(compressed), 0, 20, seed)),

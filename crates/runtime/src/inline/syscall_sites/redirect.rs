@@ -250,6 +250,9 @@ mod tests {
         // push rbp; mov rax, rdi; mov rdi, rbx; mov rsi, rdx; syscall: no more than are needed
         let more = [0x55, 0x48, 0x89, 0xf8, 0x48, 0x89, 0xdf, 0x48, 0x89, 0xd6, 0x0f, 0x05];
         assert_eq!(room(&more, 0x100a), Some((0x1004, 0x100a)));
+        // and rdx, -64; sub rdx, -128; imul rsi, rdx; syscall: in liburing
+        let computed = [0x48, 0x83, 0xe2, 0xc0, 0x48, 0x83, 0xea, 0x80, 0x48, 0x0f, 0xaf, 0xf2, 0x0f, 0x05];
+        assert_eq!(room(&computed, 0x100c), Some((0x1004, 0x100c)));
         // mov eax, [rip + 4]; syscall: not the same elsewhere
         assert_eq!(room(&[0x8b, 0x05, 4, 0, 0, 0, 0x0f, 0x05], 0x1006), None);
         // The same as the first, and a jump to its second instruction, to the `syscall`, and to the first instruction.

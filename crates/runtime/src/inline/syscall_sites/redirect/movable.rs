@@ -1,5 +1,5 @@
-//! Which instructions do the same at another address: those that move between registers, constants and memory that is not named
-//! relative to the instruction.
+//! Which instructions do the same at another address: those that move and compute with registers, constants and memory that is not named
+//! relative to the instruction. Those that read flags find the same: the jump changes none.
 //!
 //! Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, chapter 2 and appendix A.
 
@@ -15,11 +15,18 @@ pub(super) fn len(code: &[u8]) -> Option<usize> {
         [0x50..=0x5f, ..] => 0,
         // mov r, imm
         [0xb8..=0xbf, ..] => 4 + 4 * usize::from(wide),
-        // movzx, movsx
-        [0x0f, 0xb6 | 0xb7 | 0xbe | 0xbf, ..] => 1 + operands(rest.get(1..)?)?,
-        // add, or, and, sub, xor, cmp, test, mov, lea, movsxd
-        [0x01 | 0x03 | 0x09 | 0x0b | 0x21 | 0x23 | 0x29 | 0x2b | 0x31 | 0x33 | 0x39 | 0x3b, ..]
-        | [0x63 | 0x85 | 0x89 | 0x8b | 0x8d, ..] => operands(rest)?,
+        // cmov, set, imul, movzx, movsx
+        [0x0f, 0x40..=0x4f | 0x90..=0x9f | 0xaf | 0xb6 | 0xb7 | 0xbe | 0xbf, ..] => 1 + operands(rest.get(1..)?)?,
+        // add, or, adc, sbb, and, sub, xor, cmp, test, mov, lea, movsxd
+        [0x01 | 0x03 | 0x09 | 0x0b | 0x11 | 0x13 | 0x19 | 0x1b | 0x21 | 0x23, ..]
+        | [0x29 | 0x2b | 0x31 | 0x33 | 0x39 | 0x3b | 0x63 | 0x85 | 0x89 | 0x8b | 0x8d, ..] => operands(rest)?,
+        // imul with a constant, shifts
+        [0x69, ..] => operands(rest)? + 4,
+        [0x6b | 0xc1, ..] => operands(rest)? + 1,
+        [0xd1 | 0xd3, ..] => operands(rest)?,
+        // not, neg; inc, dec
+        [0xf7, form, ..] if matches!(form & 0x38, 0x10 | 0x18) => operands(rest)?,
+        [0xff, form, ..] if matches!(form & 0x38, 0 | 8) => operands(rest)?,
         // The same with a constant of one byte, or of four.
         [0x83, ..] => operands(rest)? + 1,
         [0x81, ..] => operands(rest)? + 4,
@@ -52,9 +59,9 @@ mod tests {
     use super::*;
     use iced_x86::{Decoder, DecoderOptions};
 
-    const NAMES: [&str; 16] = [
+    const NAMES: [&str; 29] = [
         "Push", "Pop", "Mov", "Movzx", "Movsx", "Movsxd", "Lea", "Add", "Adc", "Or", "And", "Sub", "Sbb", "Xor", "Cmp",
-        "Test",
+        "Test", "Imul", "Rol", "Ror", "Rcl", "Rcr", "Shl", "Shr", "Sal", "Sar", "Not", "Neg", "Inc", "Dec",
     ];
 
     #[test]
@@ -74,10 +81,11 @@ mod tests {
             assert!(!one.is_ip_rel_memory_operand(), "{one:?}");
             movable += 1;
             let name = format!("{:?}", one.mnemonic());
-            assert!(NAMES.contains(&name.as_str()), "{name}");
+            let by_flags = name.starts_with("Cmov") || name.starts_with("Set");
+            assert!(by_flags || NAMES.contains(&name.as_str()), "{name}");
             seen.insert(name);
         }
-        assert!(movable > 10_000 && seen.len() >= 12, "{movable} of {seen:?}");
+        assert!(movable > 10_000 && seen.len() >= 50, "{movable} of {seen:?}");
         for other in
             [&[0x0f, 0x05][..], &[0xe8, 0, 0, 0, 0], &[0xc3], &[0xeb, 1], &[0x48, 0x8b, 0x05, 1, 0, 0, 0], &[0xcc]]
         {

@@ -1,7 +1,5 @@
-//! What a page is on the network once compressed: LZ77 in blocks of 1 KiB, as four engines of 256 bytes with shared dictionaries find it
+//! LZ77 in blocks of 1 KiB, as four engines of 256 bytes with shared dictionaries find it
 //! (§4.4, IBM MXT). The code of a token isn't in the paper; ours: a bit, then eight bits of a literal, or ten of a position and eight of a length.
-
-use crate::parameters::PAGE_BYTES;
 
 /// Bytes that are compressed together, and in which repetitions are looked for (§4.4).
 const BLOCK_BYTES: usize = 1024;
@@ -11,11 +9,9 @@ const MATCH_BITS: usize = 1 + 10 + 8;
 const MATCH_MIN: usize = 3;
 const MATCH_MAX: usize = MATCH_MIN + 255;
 
-/// Bytes of a page after compression: the sum of its blocks, none of which grows.
-pub fn compressed_bytes(page: &[u8]) -> u16 {
-    assert_eq!(page.len() as u64, PAGE_BYTES, "bytes of a page");
-    let bytes: usize = page.chunks(BLOCK_BYTES).map(block_bytes).sum();
-    u16::try_from(bytes).expect("at most a page")
+/// Bytes of a page: the sum of its blocks, none of which grows.
+pub fn bytes(page: &[u8]) -> usize {
+    page.chunks(BLOCK_BYTES).map(block_bytes).sum()
 }
 
 fn block_bytes(block: &[u8]) -> usize {
@@ -55,27 +51,27 @@ mod tests {
     #[test]
     fn zeros_are_a_literal_and_repetitions_of_it() {
         // Of each block: one literal (9 bits), 1023 = 3 × 258 + 249 repeated (4 × 19 bits): 85 bits, 11 bytes.
-        assert_eq!(compressed_bytes(&[0; 4096]), 4 * 11);
+        assert_eq!(bytes(&[0; 4096]), 4 * 11);
     }
 
     #[test]
     fn random_bytes_do_not_grow() {
         let mut random = Random::new(1);
         let page: Vec<u8> = (0..4096).map(|_| random.bits().to_le_bytes()[0]).collect();
-        assert_eq!(compressed_bytes(&page), 4096);
+        assert_eq!(bytes(&page), 4096);
     }
 
     #[test]
     fn a_repeated_phrase_costs_a_match() {
         // 32 different bytes, then the same again and again: 32 × 9 + 4 × 19 bits a block (992 = 3 × 258 + 218).
         let page: Vec<u8> = (0..4096u16).map(|at| (at % 32).to_le_bytes()[0]).collect();
-        assert_eq!(compressed_bytes(&page), 4 * (32 * 9 + 4 * 19u16).div_ceil(8));
+        assert_eq!(bytes(&page), 4 * (32 * 9 + 4 * 19usize).div_ceil(8));
     }
 
     #[test]
     fn blocks_do_not_see_each_other() {
         let mut random = Random::new(2);
         let block: Vec<u8> = (0..1024).map(|_| random.bits().to_le_bytes()[0]).collect();
-        assert_eq!(compressed_bytes(&block.repeat(4)), 4096);
+        assert_eq!(bytes(&block.repeat(4)), 4096);
     }
 }

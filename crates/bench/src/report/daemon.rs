@@ -1,0 +1,92 @@
+//! What `benches/daemon.py` writes, as a picture: a panel of bars for each figure of DaeMon's paper.
+
+use super::bars::{self, COLOURS, Chart, Series};
+use super::statistics::Spread;
+use plotters::prelude::*;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+const PANEL: (u32, u32) = (960, 300);
+const TITLE_HEIGHT: u32 = 30;
+
+/// The report, as far as it is drawn.
+#[derive(Deserialize)]
+pub struct Report {
+    figures: Vec<Figure>,
+}
+
+#[derive(Deserialize)]
+struct Figure {
+    /// Its number in the paper.
+    figure: String,
+    caption: String,
+    measure: String,
+    groups: Vec<String>,
+    /// A value for each group.
+    series: BTreeMap<String, Vec<f64>>,
+}
+
+/// Draws the report as SVG.
+///
+/// # Errors
+/// A series lacks values, or the picture cannot be written.
+pub fn draw(report: &Report, path: &Path) -> Result<(), Box<dyn std::error::Error>> {
+    if report.figures.is_empty() {
+        return Err("the report has no figures".into());
+    }
+    let panels = u32::try_from(report.figures.len())?;
+    let root = SVGBackend::new(path, (PANEL.0, TITLE_HEIGHT + panels * PANEL.1)).into_drawing_area();
+    root.fill(&WHITE)?;
+    let root = root.titled("DaeMon's model, by the figures of its paper", ("sans-serif", 16))?;
+    for (figure, area) in report.figures.iter().zip(root.split_evenly((report.figures.len(), 1))) {
+        let mut series = Vec::new();
+        for ((name, values), colour) in figure.series.iter().zip(COLOURS.iter().cycle()) {
+            if values.len() != figure.groups.len() {
+                let why = format!(
+                    "figure {}: {name} has {} values for {} groups",
+                    figure.figure,
+                    values.len(),
+                    figure.groups.len()
+                );
+                return Err(why.into());
+            }
+            let bars = values.iter().map(|value| Some(Spread { median: *value, min: *value, max: *value })).collect();
+            series.push(Series { name: name.clone(), colour: *colour, bars });
+        }
+        let caption = format!("Figure {}: {}", figure.figure, figure.caption);
+        bars::draw(
+            &area,
+            &Chart { caption: &caption, measure: &figure.measure, groups: &figure.groups, series: &series },
+        )?;
+    }
+    root.present()?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drawn(values: &str) -> Result<String, String> {
+        let figure = format!(
+            r#"{{"figure": "8", "caption": "Schemes", "measure": "× Remote", "groups": ["kc", "tr"], "series": {{"ours": {values}}}}}"#
+        );
+        let report = serde_json::from_str(&format!(r#"{{"figures": [{figure}, {figure}]}}"#)).expect("a report");
+        let path = std::env::temp_dir().join(format!("daemon-{}-{}.svg", std::process::id(), values.len()));
+        draw(&report, &path).map_err(|error| error.to_string())?;
+        let text = std::fs::read_to_string(&path).expect("drawn");
+        std::fs::remove_file(path).expect("removed");
+        Ok(text)
+    }
+
+    #[test]
+    fn each_figure_is_a_panel_with_its_number_and_a_series_without_a_value_is_refused() {
+        let picture = drawn("[1.5, 2.25]").expect("drawn");
+        assert_eq!(picture.matches("Figure 8: Schemes").count(), 2, "{picture}");
+        assert!(picture.contains("ours") && picture.contains("× Remote"));
+        assert_eq!(drawn("[1.5]"), Err("figure 8: ours has 1 values for 2 groups".to_owned()));
+        let empty = draw(&Report { figures: Vec::new() }, Path::new("/dev/null")).expect_err("nothing to draw");
+        assert_eq!(empty.to_string(), "the report has no figures");
+    }
+}

@@ -1,0 +1,71 @@
+//! How many processors there are. A traced program runs on one, and is not to see that ([`crate::trace::processors`]).
+
+use super::next_symbol::next;
+use crate::trace;
+use hinterland_sys::thread;
+use libc::{c_int, c_long, cpu_set_t, pid_t, pthread_t};
+
+/// Fills a set of `bytes` bytes with the processors that a traced program may take for its own. False: it is to ask the kernel. A set that
+/// is too small for them is the kernel's to refuse, as is one that is not there.
+///
+/// # Safety
+/// `set` is null or has room for `bytes` bytes.
+unsafe fn fill(bytes: usize, set: *mut cpu_set_t) -> bool {
+    let Some(processors) = trace::processors().filter(|_| !set.is_null()) else { return false };
+    let words = processors.words();
+    // SAFETY: the caller's promise; both are plain bytes, and do not overlap.
+    unsafe {
+        set.cast::<u8>().write_bytes(0, bytes);
+        set.cast::<u8>().copy_from_nonoverlapping(words.as_ptr().cast(), size_of_val(&words).min(bytes));
+    }
+    true
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sched_getaffinity(process: pid_t, bytes: usize, set: *mut cpu_set_t) -> c_int {
+    let next = next!(sched_getaffinity: unsafe extern "C" fn(pid_t, usize, *mut cpu_set_t) -> c_int);
+    // SAFETY: the program's own call.
+    let rc = unsafe { next(process, bytes, set) };
+    if rc == 0 && (process == 0 || u32::try_from(process) == Ok(thread::process())) {
+        // SAFETY: the kernel has just filled the set.
+        unsafe { fill(bytes, set) };
+    }
+    rc
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_getaffinity_np(thread: pthread_t, bytes: usize, set: *mut cpu_set_t) -> c_int {
+    let next = next!(pthread_getaffinity_np: unsafe extern "C" fn(pthread_t, usize, *mut cpu_set_t) -> c_int);
+    // SAFETY: the program's own call.
+    let rc = unsafe { next(thread, bytes, set) };
+    if rc == 0 {
+        // SAFETY: the kernel has just filled the set.
+        unsafe { fill(bytes, set) };
+    }
+    rc
+}
+
+/// How many processors a traced program may take for its own.
+fn count() -> Option<usize> {
+    trace::processors().map(|processors| processors.count())
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn get_nprocs() -> c_int {
+    let next = next!(get_nprocs: unsafe extern "C" fn() -> c_int);
+    // SAFETY: the program's own call.
+    count().map_or_else(|| unsafe { next() }, |count| c_int::try_from(count).unwrap_or(c_int::MAX))
+}
+
+unsafe extern "C" {
+    /// Another name of libc's: nothing has to be looked up where a constructor calls it, or an allocator.
+    #[link_name = "__sysconf"]
+    fn libc_sysconf(name: c_int) -> c_long;
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sysconf(name: c_int) -> c_long {
+    let count = (name == libc::_SC_NPROCESSORS_ONLN).then(count).flatten();
+    // SAFETY: the program's own call.
+    count.map_or_else(|| unsafe { libc_sysconf(name) }, |count| c_long::try_from(count).unwrap_or(c_long::MAX))
+}
