@@ -178,8 +178,21 @@ impl Share {
 pub struct Numbered {
     /// Its number.
     pub pid: i32,
-    /// The namespace's inode; 0: not known.
+    /// The namespace's inode; 0: not known. Of a process that cannot look at `/proc` ([`Numbered::by_itself`]): what names it alone.
     pub namespace: u64,
+}
+
+impl Numbered {
+    /// A process that does not know its namespace, by its inode in pidfs: of many processes with the number 1, each is another one.
+    pub fn by_itself(pid: i32, inode: u64) -> Numbered {
+        const BY_ITSELF: u64 = 1 << 63;
+        Numbered { pid, namespace: inode | BY_ITSELF }
+    }
+
+    /// A process of which nothing else is known.
+    pub fn of_unknown_namespace(pid: i32) -> Numbered {
+        Numbered { pid, namespace: 0 }
+    }
 }
 
 /// What the traced processes of a run say of their traces; counts are of all of them.

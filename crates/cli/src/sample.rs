@@ -1,6 +1,7 @@
 //! What the kernel says of a process from outside: `/proc/PID/status`, `smaps_rollup`, `children`.
 
 use hinterland_abi::{Numbered, file_id};
+use hinterland_sys::pidfs;
 use procfs::process::StatFlags;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -78,17 +79,29 @@ pub fn pid_namespace(pid: i32) -> Option<u64> {
     fs::metadata(format!("/proc/{process}/ns/pid")).ok().map(|data| data.ino())
 }
 
-/// The processes below `root` that are in other PID namespaces than this one: as these number them, and as this one does.
+/// The processes below `root` that are in other PID namespaces than this one: as these number them, and as this one does. A process that
+/// hides its namespace, or does not know it, is there by itself, too; and one that hides it by its number alone.
 pub fn numbered_elsewhere(root: i32) -> Vec<(Numbered, i32)> {
     let own = pid_namespace(0);
     let numbered = |pid: i32| {
-        let namespace = pid_namespace(pid).filter(|namespace| Some(*namespace) != own)?;
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-        let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
-        let innermost = line.split_whitespace().next_back()?.parse().ok()?;
-        Some((Numbered { pid: innermost, namespace }, pid))
+        let namespace = pid_namespace(pid);
+        if namespace.is_some() && namespace == own {
+            return Vec::new();
+        }
+        let Some(innermost) = number_in_its_namespace(pid) else { return Vec::new() };
+        let by_namespace = namespace
+            .map_or(Numbered::of_unknown_namespace(innermost), |namespace| Numbered { pid: innermost, namespace });
+        let by_itself = pidfs::inode(pid).map(|inode| Numbered::by_itself(innermost, inode));
+        by_itself.into_iter().chain([by_namespace]).map(|process| (process, pid)).collect()
     };
-    descendants(root).into_iter().filter_map(|(pid, _)| numbered(pid)).collect()
+    descendants(root).into_iter().flat_map(|(pid, _)| numbered(pid)).collect()
+}
+
+/// The number of a process in the innermost of its PID namespaces (`NSpid` of proc_pid_status(5), which everybody may read).
+fn number_in_its_namespace(pid: i32) -> Option<i32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    line.split_whitespace().next_back()?.parse().ok()
 }
 
 /// The file that a process runs ([`file_id`]); `None` when it is gone or nobody may know.

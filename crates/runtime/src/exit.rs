@@ -4,8 +4,6 @@
 //! last thread of the program leaves by itself, a thread of ours ends the process (`hinterland_sys::last_thread`).
 
 use libc::c_int;
-#[cfg(not(feature = "local-only"))]
-use std::sync::atomic::Ordering::Relaxed;
 
 #[used]
 #[unsafe(link_section = ".fini_array")]
@@ -27,12 +25,10 @@ pub fn finish() {
     }
 }
 
-/// Whether this process is managed and its row its own: a vfork child that could not exec shares this memory, but the row is
-/// its parent's.
+/// Whether this process is managed and its row its own.
 #[cfg(not(feature = "local-only"))]
 pub fn is_own() -> bool {
-    let row = crate::pager().map(crate::Pager::row);
-    row.is_some_and(|row| row.pid.load(Relaxed) == i32::try_from(hinterland_sys::thread::process()).unwrap_or(0))
+    crate::pager().is_some() && crate::ledger::is_owner()
 }
 
 /// `_exit`: no handlers, no destructors; the figures are written all the same, also from a signal handler.

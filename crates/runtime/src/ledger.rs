@@ -2,16 +2,18 @@
 
 use crate::segment;
 use hinterland_abi::{LEDGER_MAGIC, LEDGER_VERSION, Ledger, Numbered, ProcessRow, RowState};
-use hinterland_sys::{confinement, thread};
+use hinterland_sys::{confinement, pidfs, thread};
 use std::ffi::CStr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{
+    AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 
 static LEDGER: OnceLock<Option<&'static Ledger>> = OnceLock::new();
 
 /// Maps the ledger at `path` (empty: there is none) and takes a row; a private one when that cannot be.
 pub fn open(path: &str) -> &'static ProcessRow {
-    let ledger = LEDGER.get_or_init(|| if path.is_empty() { None } else { map(path) });
+    let ledger = *LEDGER.get_or_init(|| if path.is_empty() { None } else { map(path) });
     // A new program keeps the limits that this process had before exec, or else its parent's. Read first: a row that ended is soon another's.
     let limits = ledger.and_then(|ledger| {
         // SAFETY: getppid(2) takes nothing and cannot fail.
@@ -19,7 +21,7 @@ pub fn open(path: &str) -> &'static ProcessRow {
         let before = ledger.row_of_process(own_number()).or_else(|| ledger.row_of_process(numbered(parent)))?;
         Some((before.address_space_limit.get(), before.data_limit.get()))
     });
-    let row = ledger.and_then(claim).unwrap_or_else(private_row);
+    let row = row_in(ledger);
     if let Some((address_space, data)) = limits {
         row.address_space_limit.set(address_space);
         row.data_limit.set(data);
@@ -37,7 +39,21 @@ pub fn must_be_managed() -> bool {
 
 /// A row for the child of a fork.
 pub fn row_for_child() -> &'static ProcessRow {
-    LEDGER.get().copied().flatten().and_then(claim).unwrap_or_else(private_row)
+    row_in(LEDGER.get().copied().flatten())
+}
+
+/// The process that has this memory's row: there is a row without a ledger, too.
+static OWNER: AtomicU32 = AtomicU32::new(0);
+
+/// Whether the row is the calling process's own: a child of vfork shares this memory, but the row is its parent's.
+#[cfg(not(feature = "local-only"))]
+pub fn is_owner() -> bool {
+    OWNER.load(Relaxed) == thread::process()
+}
+
+fn row_in(ledger: Option<&'static Ledger>) -> &'static ProcessRow {
+    OWNER.store(thread::process(), Relaxed);
+    ledger.and_then(claim).unwrap_or_else(private_row)
 }
 
 /// The ledger, when there is one: what a forked process shares with its parent, too.
@@ -100,15 +116,21 @@ fn program_file() -> u64 {
     stat(c"/proc/self/exe").map_or(0, |stat| hinterland_abi::file_id(stat.st_dev, stat.st_ino))
 }
 
-/// This process's PID namespace, which stays the same while it lives; looked at when the process takes its row.
+/// This process's PID namespace ([`Numbered::namespace`]), which stays the same while it lives; looked at when the process takes its row.
 static NAMESPACE: AtomicU64 = AtomicU64::new(0);
 
 /// This process, as its PID namespace numbers it. A confined process may not look: its parent had looked.
 fn own_number() -> Numbered {
-    if let Some(namespace) = confinement::with_files(|| stat(c"/proc/self/ns/pid").map_or(0, |stat| stat.st_ino)) {
-        NAMESPACE.store(namespace, Relaxed);
-    }
-    numbered(i32::try_from(thread::process()).unwrap_or(0))
+    let pid = i32::try_from(thread::process()).unwrap_or(0);
+    confinement::with_files(|| NAMESPACE.store(number_without_filter(pid).namespace, Relaxed));
+    numbered(pid)
+}
+
+/// In another root directory there is no `/proc`, and a sandbox has a process 1 for each of its programs there.
+fn number_without_filter(pid: i32) -> Numbered {
+    let by_namespace = stat(c"/proc/self/ns/pid").map(|stat| Numbered { pid, namespace: stat.st_ino });
+    let by_itself = || pidfs::inode(pid).map(|inode| Numbered::by_itself(pid, inode));
+    by_namespace.or_else(by_itself).unwrap_or(Numbered::of_unknown_namespace(pid))
 }
 
 /// A process of this one's PID namespace.

@@ -12,6 +12,7 @@ pub mod last_thread;
 pub mod mem;
 pub mod numa;
 pub mod peer_memory;
+pub mod pidfs;
 pub mod processors;
 pub mod random;
 pub mod seccomp;

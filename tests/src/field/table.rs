@@ -207,7 +207,7 @@ const BETWEEN: [Case; 13] = [
 
 const DEAF: Outcome = Named("a process with little far memory, which cannot be asked for its pages yet");
 
-const CHILDREN: [Case; 20] = [
+const CHILDREN: [Case; 22] = [
     case("no_descriptor_left", "forks without a free descriptor", program("full_table", &["full"])),
     case(
         "shared_files_clone",
@@ -230,6 +230,12 @@ const CHILDREN: [Case; 20] = [
     case("tracer", "traces a child that it began by vfork, as gdb does", program("field/tracer", &[])),
     case("registers", "a debugger's register sets are on its heap", program("field/registers", &[])),
     case("jailed", "chroot, rights given up, no dumps, then memory and a fork", program("field/jailed", &[])),
+    case(
+        "namesakes",
+        "children in a root without `/proc`, each the process 1 of its PID namespace, limit their memory at once",
+        program("field/namesakes", &["fork"]),
+    ),
+    case("namesakes_exec", "the same below a program in a user namespace", program("field/namesakes", &["exec"])),
     case(
         "task_old",
         "a child that shares the memory (`CLONE_VM`) reads evicted pages",
@@ -335,7 +341,7 @@ const fn script(script: &'static str) -> Proof {
 
 const VALGRIND: Outcome = Refused("it runs under Valgrind");
 
-const OTHERS: [Case; 8] = [
+const OTHERS: [Case; 9] = [
     case("mpi", "Open MPI, two ranks", Proof::Test("lifecycle::real::mpi")),
     case("sbcl", "SBCL", Proof::Test("lifecycle::real::sbcl")),
     case("file", "file(1), which confines itself", Proof::Test("lifecycle::real::file")),
@@ -350,6 +356,11 @@ const OTHERS: [Case; 8] = [
         "chromium",
         "Chromium, headless: a page whose script visits and replaces 160 MiB of strings in random order",
         Proof::Test("lifecycle::real::chromium"),
+    ),
+    case(
+        "chromium_sandboxed",
+        "the same in its sandbox: each renderer is the process 1 of a PID namespace, without a file system",
+        Proof::Test("lifecycle::real::chromium_sandboxed"),
     ),
     case("valgrind", "echo under Valgrind", Proof::Test("lifecycle::real::valgrind")).but(VALGRIND, VALGRIND),
 ];

@@ -4,7 +4,8 @@
 //! process that it has seen (pidfd_open(2)), which becomes readable when the process has ended, waited for or not. A number
 //! may be another process's by then: one that started after the row was taken is not the row's owner.
 //!
-//! A process in another PID namespace has another number there than here. It is found among the launcher's descendants.
+//! A process in another PID namespace has another number there than here. It is found among the launcher's descendants: by its namespace;
+//! by its inode in pidfs if it had no `/proc` to know its namespace from; by its number there if it lets nobody look.
 
 use crate::sample;
 use hinterland_abi::{Numbered, ProcessRow};
@@ -84,7 +85,12 @@ impl Lives {
             }
             self.elsewhere = sample::numbered_elsewhere(nix::unistd::getpid().as_raw()).into_iter().collect();
         }
-        self.elsewhere.get(&process).copied()
+        // One that hides what it knows, or was confined when it was forked: it is one of this number.
+        let named =
+            self.elsewhere.get(&process).or_else(|| self.elsewhere.get(&Numbered::of_unknown_namespace(process.pid)));
+        let pid = *named?;
+        self.elsewhere.insert(process, pid);
+        Some(pid)
     }
 
     /// What becomes readable when a process ends.
