@@ -11,6 +11,7 @@ use crate::commands::Commands;
 use crate::roster::{ROSTERS_MAX, Roster};
 use crate::run_link::{RUN_LINKS_MAX, RunLink};
 use crate::statistics::process::ProcessRow;
+use crate::tapes::TapeTable;
 use hinterland_units::cut;
 use std::fmt;
 use std::sync::atomic::{
@@ -21,7 +22,7 @@ use std::sync::atomic::{
 /// First word of a ledger.
 pub const LEDGER_MAGIC: u64 = u64::from_le_bytes(*b"hinterld");
 /// Layout version: a launcher and a library of different versions refuse each other.
-pub const LEDGER_VERSION: u64 = 19;
+pub const LEDGER_VERSION: u64 = 20;
 
 /// Words of a set of processors, 64 in each.
 pub const PROCESSOR_WORDS: usize = 16;
@@ -241,14 +242,12 @@ pub struct Ledger {
     pub shares_used: AtomicU32,
     /// 1: a process of the run has wanted to read or write another one's memory.
     pub asks_wanted: AtomicU32,
-    /// The process that follows a tape: the first of the run that it is of; 0: none yet. It stays that one when it calls exec.
-    pub tape_pid: AtomicI32,
-    /// The digest of the arguments that this process must have; 0: any.
-    pub tape_arguments: Counter,
     /// What the launcher has changed since the start.
     pub commands: Commands,
     /// The trace, where one is recorded.
     pub trace: TraceRow,
+    /// The tapes, where some are to be followed.
+    pub tapes: TapeTable,
     /// The nodes of pools that are kept in directories.
     pub rosters: [Roster; ROSTERS_MAX],
     /// Modelled links that the processes share.

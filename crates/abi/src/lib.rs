@@ -12,6 +12,7 @@ mod roster;
 mod run_link;
 mod settings;
 pub mod statistics;
+mod tapes;
 mod text_list;
 
 pub use activity::{ACTIVITIES_MAX, ActivityRow, REGION_PAGES};
@@ -32,4 +33,5 @@ pub use settings::{
 };
 pub use statistics::backend::BackendRow;
 pub use statistics::process::ProcessRow;
+pub use tapes::{TAPES_MAX, TapePlace, TapeTable, TapeTaker};
 pub use text_list::TextList;

@@ -173,6 +173,7 @@ Examples:
   hinterland run --local 512M -- python3 job.py
   hinterland run --local 20% --tape fft.tape -- python3 fft.py input.npy
   hinterland run --local 20% --tape auto -- ./matmul 4096
+  hinterland run --local 512M --tape build-tapes/ -- make
   hinterland run --ram 2G --far compressed:4G --far 'file:/mnt/ssd/far?size=64G' -- sort -S 3G big.txt
   hinterland run --local 4G --far numa:1:64G -- ./service
   hinterland run --local 1G --block 64K --far tcp://node-1:7440 --key-file far.key -- ./service

@@ -99,6 +99,7 @@ fn claim(ledger: &'static Ledger) -> Option<&'static ProcessRow> {
     row.pid.store(process.pid, Relaxed);
     row.pid_namespace.store(process.namespace, Relaxed);
     row.forked.store(0, Relaxed);
+    row.tape.store(0, Relaxed);
     // SAFETY: getppid(2) takes nothing and cannot fail.
     row.parent_pid.store(i32::try_from(unsafe { libc::syscall(libc::SYS_getppid) }).unwrap_or(0), Relaxed);
     // A confined process may not look. Its row may have been another's before.

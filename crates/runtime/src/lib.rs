@@ -8,6 +8,7 @@
 //! | `confine` | filters of system calls that the program installs for itself |
 //! | `fork_group` | memory that is shared since a fork, by `Pss` |
 //! | `trace` | where the tracer's records go |
+//! | `tape`, `build_id` | the tape that the program follows, and what tells it from others |
 //! | `census`, `smaps` | whose memory is what, as the kernel sees it |
 //! | `inline` | faults served by the thread that takes them, and what that takes: signals, system calls |
 //! | `interpose` | the names that the program calls instead of libc's |
@@ -44,6 +45,8 @@ mod asks;
 #[cfg(not(feature = "local-only"))]
 mod auditors;
 mod brk;
+#[cfg(not(feature = "local-only"))]
+mod build_id;
 mod caller;
 mod census;
 #[cfg(not(feature = "local-only"))]

@@ -184,7 +184,7 @@ fn begin_in_range(settings: &Settings, row: &'static ProcessRow) -> Result<Fault
         .ok_or_else(|| Refusal::Setting(hinterland_abi::variables::PREFETCH, "unknown prefetcher".into()))?;
     let (uffd, memory) = open_kernel(&features, path)?;
     let trace = trace::begin(settings, path).map_err(|e| Refusal::Setting(hinterland_abi::variables::TRACE, e))?;
-    let tape = tape::begin(settings).map_err(|e| Refusal::Setting(hinterland_abi::variables::TAPE_MEMORY, e))?;
+    let tape = tape::begin(settings, row).map_err(|e| Refusal::Setting(hinterland_abi::variables::TAPE_MEMORY, e))?;
     let decisions = if trace.is_none() && tape.is_none() { decisions(settings, path)? } else { Decisions::default() };
     let (arbiter, policy) = match tape {
         Some(tapes) => Arbiter::following(prefetcher, policy, tapes),

@@ -1,48 +1,41 @@
 //! The tape that the program follows: bytes that the launcher has checked and keeps in a memfd, read before the program starts.
 //!
-//! One process of a run follows it: the first that runs the program which the tape is of; with `--tape auto`, with the same arguments.
-//! When it calls exec, the new program follows it from the beginning, if it is of that, too. Children of a fork follow none, and programs that they start find it taken.
+//! Each program of a run takes the tape that is of it from the run's table ([`hinterland_abi::TapeTable`]); one that a process calls exec for takes
+//! one anew, from its beginning. Children of a fork follow none until they call exec, and count neither with those that do nor with those that do not.
 
+use crate::build_id;
 use crate::ledger;
-use hinterland_abi::Settings;
+use hinterland_abi::{ProcessRow, Settings, TapePlace, TapeTaker};
 use hinterland_pager::FAR_PAGES;
 use hinterland_policy::tape::{
     PageSet, SetSource, TapeArrival, TapeDeparture, TapePace, TapeSource, Tapes, ThreadTape,
 };
 use hinterland_sys::thread;
-use hinterland_tape::Head;
-use hinterland_tape::tape::{Order, PageRange, Tape, TapeHead};
+use hinterland_tape::tape::{Order, PageRange, Tape};
+use hinterland_tape::{Head, program_key};
 use hinterland_units::PageNo;
-use std::path::Path;
-use std::sync::atomic::Ordering::{AcqRel, Acquire};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::Ordering::Relaxed;
 
-/// The tape, if there is one and this is the process that follows it.
+/// The tape, if there is one for this process.
 ///
 /// # Errors
 /// It cannot be read, in words: the launcher could.
-pub fn begin(settings: &Settings) -> Result<Option<Tapes>, String> {
+pub fn begin(settings: &Settings, row: &ProcessRow) -> Result<Option<Tapes>, String> {
     let Some(ledger) = ledger::get().filter(|_| !settings.tape_memory.is_empty()) else { return Ok(None) };
-    let pid = i32::try_from(thread::process()).unwrap_or(0);
-    // Most processes of a run are not the one: they need not read it.
-    if ![0, pid].contains(&ledger.tape_pid.load(Acquire)) {
+    let Some((number, place)) = ledger.tapes.take(taker()) else {
+        row.tape_processes_without.store(1, Relaxed);
         return Ok(None);
-    }
-    let arguments = ledger.tape_arguments.load(Acquire);
-    if arguments != 0 && arguments != command_and_digest().1 {
-        return Ok(None);
-    }
-    let bytes = std::fs::read(&settings.tape_memory).map_err(|error| error.to_string())?;
-    if !is_of_this_program(Tape::open(&bytes).map_err(|error| error.to_string())?.head()) {
-        return Ok(None);
-    }
-    match ledger.tape_pid.compare_exchange(0, pid, AcqRel, Acquire) {
-        Err(follows) if follows != pid => return Ok(None),
-        _ => {}
-    }
-    let pace = TapePace { batch_pages: settings.tape_batch_pages, lookahead_pages: settings.tape_lookahead_pages };
+    };
+    let bytes = read(&settings.tape_memory, place).map_err(|error| error.to_string())?;
     // As long as the process lives.
     let tape: &'static Tape<'static> =
         Box::leak(Box::new(Tape::open(bytes.leak()).map_err(|error| error.to_string())?));
+    row.tape.store(u32::try_from(number + 1).unwrap_or(0), Relaxed);
+    row.tape_processes.store(1, Relaxed);
+    let pace = TapePace { batch_pages: settings.tape_batch_pages, lookahead_pages: settings.tape_lookahead_pages };
     let tapes: Tapes = match tape.head().order {
         Order::Ordered => {
             let threads = u32::try_from(tape.threads().len()).unwrap_or(u32::MAX);
@@ -53,10 +46,22 @@ pub fn begin(settings: &Settings) -> Result<Option<Tapes>, String> {
     Ok(Some(if tape.head().has_intervals { tapes.of_intervals() } else { tapes }))
 }
 
-/// Whether a tape is of the program that runs here: by the name of its file, because files move. A tape of an imported trace does not know.
-fn is_of_this_program(head: &TapeHead) -> bool {
+/// Whose program this is: by its build-id, or else, and for tapes that know none, by the name of its file.
+fn taker() -> TapeTaker {
     let program = std::fs::read_link("/proc/self/exe").unwrap_or_default();
-    head.program.is_empty() || Path::new(&head.program).file_name() == program.file_name()
+    let program = program.to_string_lossy();
+    TapeTaker {
+        programs: [program_key(&build_id::of_program(), &program), program_key("", &program)],
+        arguments: command_and_digest().1,
+        pid: i32::try_from(thread::process()).unwrap_or(0),
+    }
+}
+
+/// A tape, out of the memory that has all of them.
+fn read(memory: &str, place: TapePlace) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(place.bytes).unwrap_or(0)];
+    File::open(memory)?.read_exact_at(&mut bytes, place.offset)?;
+    Ok(bytes)
 }
 
 /// The words of the process's command, with a zero byte between them; and the digest of all but the first.

@@ -12,6 +12,7 @@
 
 mod file;
 
+use crate::build_id;
 use crate::ledger;
 use crate::mapping::{self, MapRequest};
 use crate::tape;
@@ -213,6 +214,7 @@ fn head(microset_pages: u32, has_intervals: bool, objects: Vec<String>) -> Head 
         // SAFETY: getppid(2) takes nothing and cannot fail.
         parent: u32::try_from(unsafe { libc::syscall(libc::SYS_getppid) }).unwrap_or(0),
         is_forked: false,
+        build_id: build_id::of_program(),
         command: cut(&String::from_utf8_lossy(&command).replace('\0', " "), COMMAND_BYTES_MAX).trim_end().to_owned(),
     }
 }

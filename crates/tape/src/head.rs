@@ -1,6 +1,7 @@
 //! What a trace says of itself: its head and its regions.
 
 use crate::bytes::{Bytes, put, put_text};
+use std::path::Path;
 use twox_hash::XxHash3_64;
 
 /// Pages that positions count from zero in: the far range of a traced program, or a part of an imported one's address space.
@@ -43,6 +44,18 @@ pub struct Head {
     pub is_forked: bool,
     /// Its program and arguments, for people: cut where they are long.
     pub command: String,
+    /// The program's build-id, hexadecimal; empty: it has none, or, in versions 1 to 4, it is not known.
+    pub build_id: String,
+}
+
+/// Tells programs apart: by the build-id, hexadecimal, where they have one, or else by the name of the file, because files move. 0: of a trace
+/// that was imported it is not known.
+pub fn program_key(build_id: &str, program: &str) -> u64 {
+    match (build_id, Path::new(program).file_name()) {
+        ("", None) => 0,
+        ("", Some(name)) => XxHash3_64::oneshot_with_seed(1, name.as_encoded_bytes()),
+        (id, _) => XxHash3_64::oneshot_with_seed(2, id.as_bytes()),
+    }
 }
 
 impl Head {
@@ -69,6 +82,7 @@ impl Head {
         put(&mut out, self.parent.into());
         put(&mut out, self.is_forked.into());
         put_text(&mut out, &self.command);
+        put_text(&mut out, &self.build_id);
         out
     }
 
@@ -91,6 +105,9 @@ impl Head {
             (head.process, head.parent) = (left.small()?, left.small()?);
             head.is_forked = left.number()? == 1;
             head.command = left.text()?;
+        }
+        if version > 4 {
+            head.build_id = left.text()?;
         }
         left.is_empty().then_some(head)
     }

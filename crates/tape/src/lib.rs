@@ -27,7 +27,7 @@ pub mod tape;
 mod writer;
 
 pub use error::TraceError;
-pub use head::{Head, Region};
+pub use head::{Head, Region, program_key};
 pub use reader::{Entry, Gap, References, Trace};
 pub use record::{Cause, DISCARD_PAGES_MAX, Discard, Reference, TICK_NS, Written};
 pub use run::RUN_TOLERANCE_NS;
@@ -35,7 +35,7 @@ pub use slots::Slots;
 pub use writer::Writer;
 
 /// Version of the format that is written, and the last one that is read; the first is 1.
-pub const VERSION: u8 = 4;
+pub const VERSION: u8 = 5;
 /// The frame around a trace's blocks.
 pub(crate) const FORMAT: frame::Format = frame::Format { marker: *b"HLT\xb1", version: VERSION };
 /// Threads in one trace at most, and regions.

@@ -85,7 +85,7 @@ settings! {
             "Pages that are mapped at a time while a trace is recorded, 1 to 1048576: fewer see more, and take longer",
             "1024 (or half of the local budget, if that is less)";
         TAPE_MEMORY "tape-memory" tape_memory: String = TEXT, One("FILE"), Launcher,
-            "The tape to follow, as the launcher has checked it",
+            "The tapes of the run, as the launcher has checked them",
             "none is followed";
         PROFILE_MEMORY "profile-memory" profile_memory: String = TEXT, One("FILE"), Launcher,
             "Where a profile of the run is taken",
@@ -100,8 +100,8 @@ settings! {
 
     /// What only the launcher needs to know.
     struct LauncherSettings {
-        TAPE "tape" tape: String = TEXT, One("FILE|auto"), Run,
-            "Follow a tape of this program, made by `hinterland tape`; --local 20% is of the recorded peak then. auto: record this run, and let later ones with the same arguments follow it",
+        TAPE "tape" tape: String = TEXT, One("FILE|FOLDER/|auto"), Run,
+            "Follow a tape of this program, made by `hinterland tape`; --local 20% is of the recorded peak then. FOLDER/: each process of the run follows the tape of its own program. auto: record this run, and let later ones with the same arguments follow it",
             "none is followed", "fft.tape";
         SLOWDOWN "slowdown" slowdown: Option<Slowdown> = SLOWDOWN, One("FACTOR"), Run,
             "Hold the program within this factor of its own time with all memory local, with the least local memory: found and adjusted while it runs; --local is the ceiling",

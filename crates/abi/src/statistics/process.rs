@@ -22,8 +22,8 @@ statistics! {
         backend_count: AtomicU32,
         /// 1: the process was forked from a managed one and shares pages with it copy-on-write.
         forked: AtomicU32,
-        /// Keeps the words after it aligned.
-        reserved: AtomicU32,
+        /// The tape that it follows: its number in the run's table, from 1; 0: none.
+        tape: AtomicU32,
         /// When the row was taken (`CLOCK_BOOTTIME`, in nanoseconds): a process that started later is not its owner.
         taken_ns: Counter,
         /// The program's file ([`file_id`](crate::file_id)); 0: not known.
@@ -84,6 +84,8 @@ statistics! {
             prefetch_window_pages: Pages = "Pages of those windows, wherever they were.";
             prefetch_windows_dropped: Windows = "Windows that were dropped because too many others came after them.";
             intervals: Events = "Intervals between hinterland_begin() and hinterland_end() that were recorded, or in which tapes were followed.";
+            tape_processes: Events = "Processes that followed a tape.";
+            tape_processes_without: Events = "Processes of a run with tapes that followed none, because there was none for their program; forked ones count when they call exec.";
             tape_threads: Events = "Threads that followed a tape.";
             tape_threads_without: Events = "Threads of the program that followed one for which there was none.";
             tape_batches: Events = "Batches that tapes asked for.";

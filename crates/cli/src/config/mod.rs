@@ -11,10 +11,10 @@ mod merge;
 mod tests;
 
 use crate::args::RunArgs;
-use crate::error::Error;
+use crate::error::{Error, complain};
 use crate::host::Host;
 use crate::kept::Kept;
-use crate::launch::tape::CheckedTape;
+use crate::launch::tape::RunTapes;
 use crate::node;
 use hinterland_abi::{GranularityName, LauncherSettings, Settings, parse_block, parse_cpus, variables};
 use hinterland_backend::Scheme;
@@ -47,9 +47,9 @@ pub struct RunConfig {
     pub credentials: Option<ClientCredentials>,
     /// The kernel that is pretended.
     pub features: FeatureSet,
-    /// The tape that the program is to follow.
-    pub tape: Option<Arc<CheckedTape>>,
-    /// Where it comes from.
+    /// The tapes that the run's processes are to follow.
+    pub tapes: Option<Arc<RunTapes>>,
+    /// Where they come from.
     pub tape_source: Option<String>,
     /// With `--tape auto`: what is kept of earlier runs, and where this one is to be.
     pub kept: Option<Kept>,
@@ -111,31 +111,32 @@ pub fn resolve(args: &RunArgs, env: impl Fn(&str) -> Option<String>, host: &Host
     let granularity = merged.get(variables::GRANULARITY).map(|_| settings.granularity);
     settings.granularity = granularity_with(settings.block, granularity, settings.granularity)
         .map_err(|why| merged.refuse(variables::BLOCK, why))?;
-    let mut tape = match launcher.tape.as_str() {
+    let leave_out = |why| complain(format_args!("--tape: {why}; it is left out"));
+    let mut tapes = match launcher.tape.as_str() {
         "" | AUTO => None,
-        path => Some(CheckedTape::read(Path::new(path)).map_err(|why| merged.refuse(variables::TAPE, why))?),
+        path => Some(RunTapes::read(Path::new(path), leave_out).map_err(|why| merged.refuse(variables::TAPE, why))?),
     };
-    let mut tape_source = tape.as_ref().map(|tape| tape.path.display().to_string());
+    let mut tape_source = tapes.as_ref().map(RunTapes::source);
     let is_auto = launcher.tape == AUTO;
     let mut kept = if is_auto { Kept::look_up(&args.program, &settings, &env) } else { None };
-    let recorded = recorded_peak(tape.as_ref(), kept.as_ref());
-    if is_auto && recorded.is_none() {
+    let recorded = Recorded::by(tapes.as_ref(), kept.as_ref());
+    if is_auto && recorded == Recorded::Nothing {
         // Of what, is known only after this run.
         let is_known = |budget: &Budget| !matches!(budget, Budget::PercentOfTouched(_));
         (settings.local, settings.ram) = (settings.local.filter(is_known), settings.ram.filter(is_known));
     }
-    let budget_source = fill_budgets(&mut settings, &merged, host, recorded.as_ref())?;
+    let budget_source = fill_budgets(&mut settings, &merged, host, &recorded)?;
     if let (Some(kept), Some(Budget::Bytes(local))) = (&mut kept, settings.local)
         && let Some((planned, from)) = kept.tape(local)
     {
-        (tape, tape_source) = (Some(planned), Some(from));
+        (tapes, tape_source) = (Some(planned.into()), Some(from));
     }
     let origin = |variable| merged.get(variable).map(|found| found.origin.clone());
     Ok(RunConfig {
         settings,
         credentials,
         features,
-        tape: tape.map(Arc::new),
+        tapes: tapes.map(Arc::new),
         tape_source,
         kept,
         slowdown: launcher.slowdown,
@@ -214,7 +215,7 @@ fn fill_budgets(
     settings: &mut Settings,
     merged: &Merged,
     host: &Host,
-    recorded: Option<&(ByteCount, PathBuf)>,
+    recorded: &Recorded,
 ) -> Result<Option<String>, Error> {
     let size = |variable, budget: Option<Budget>| {
         let refuse = |why| merged.refuse(variable, why);
@@ -282,11 +283,11 @@ pub struct Written<'a> {
 /// # Errors
 /// Why it cannot be had, and what may be written.
 pub fn changed_bounds(config: &RunConfig, host: &Host, now: Bounds, asked: Written<'_>) -> Result<Bounds, Error> {
-    let recorded = recorded_peak(config.tape.as_deref(), config.kept.as_ref());
+    let recorded = Recorded::by(config.tapes.as_deref(), config.kept.as_ref());
     let size = |origin: &'static str, written: &str| {
         let refuse = |why: String| Error::Setting { origin: origin.into(), why };
         let budget = written.parse().map_err(|why: BudgetError| refuse(why.to_string()))?;
-        in_bytes(budget, refuse, host, recorded.as_ref()).map(|(bytes, _)| bytes)
+        in_bytes(budget, refuse, host, &recorded).map(|(bytes, _)| bytes)
     };
     let local = asked.local.map(|written| size("--local", written)).transpose()?;
     let ram = asked.ram.map(|written| size("--ram", written)).transpose()?;
@@ -366,9 +367,28 @@ pub fn changed_far(config: &RunConfig, origin: &str, written: &str) -> Result<St
     Ok(url)
 }
 
-/// The most that the program touched when it was recorded, and the file that says so.
-fn recorded_peak(tape: Option<&CheckedTape>, kept: Option<&Kept>) -> Option<(ByteCount, PathBuf)> {
-    tape.map(|tape| (tape.recorded_peak(), tape.path.clone())).or_else(|| kept.and_then(Kept::recorded_peak))
+/// What is known of a run from an earlier one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Recorded {
+    Nothing,
+    /// The most that the program touched, and the file that says so.
+    Peak(ByteCount, PathBuf),
+    /// The most that any program touched, where there are tapes of several.
+    Largest(ByteCount),
+}
+
+impl Recorded {
+    fn by(tapes: Option<&RunTapes>, kept: Option<&Kept>) -> Recorded {
+        let kept = kept.and_then(Kept::recorded_peak);
+        match (tapes, kept) {
+            (Some(tapes), _) => match tapes.recorded_peak() {
+                Some(peak) => Recorded::Peak(peak, tapes.path.clone()),
+                None => Recorded::Largest(tapes.largest_peak()),
+            },
+            (None, Some((peak, path))) => Recorded::Peak(peak, path),
+            (None, None) => Recorded::Nothing,
+        }
+    }
 }
 
 /// A budget in bytes, and what it is a share of. A share of what the program touches is refused without a tape: it is known only after a
@@ -377,14 +397,18 @@ fn in_bytes(
     budget: Budget,
     refuse: impl Fn(String) -> Error,
     host: &Host,
-    recorded: Option<&(ByteCount, PathBuf)>,
+    recorded: &Recorded,
 ) -> Result<(ByteCount, Option<String>), Error> {
     match budget {
         Budget::Bytes(bytes) => Ok((bytes, None)),
-        Budget::PercentOfTouched(percent) if let Some((peak, path)) = recorded => Ok((
+        Budget::PercentOfTouched(percent) if let Recorded::Peak(peak, path) = recorded => Ok((
             budget.bytes(*peak),
             Some(format!("{percent} % of {peak}, the peak that {} has recorded", path.display())),
         )),
+        Budget::PercentOfTouched(percent) if let Recorded::Largest(largest) = recorded => Err(refuse(format!(
+            "{percent}% of what? Tapes of several processes do not say which of these run at the same time: give a size; the largest of them \
+                 touched {largest}"
+        ))),
         Budget::PercentOfTouched(percent) => Err(refuse(format!(
             "{percent}% of what? How much a program needs is known only after a run: give a size (512M), or a share of the RAM \
                  ({percent}%ram), or a tape with --tape; the summary of a run with enough memory shows the peak (\"managed\")"

@@ -280,7 +280,20 @@ fn with_a_tape_a_share_is_of_the_recorded_peak() {
     let refused = |words: &[&str]| Machine::new("").resolve(&flags(words)).unwrap_err();
     assert!(refused(&["--local", "20%"]).contains("or a tape with --tape"));
     assert!(refused(&["--tape", "/nonexistent/a.tape"]).starts_with("--tape: /nonexistent/a.tape: No such file"));
-    assert!(refused(&["--tape", "/proc"]).contains("a tape is a file"));
+    assert!(refused(&["--tape", "/dev/null"]).contains("a tape is a file"));
+    let folder = directory.path().display().to_string();
+    assert!(
+        refused(&["--tape", &folder]).contains("no tape in it can be used"),
+        "it does not say of which program it is"
+    );
+    let head = TapeHead { program: "/bin/fft".into(), page_bytes: 4096, peak_pages: 100_000, ..TapeHead::default() };
+    let mut bytes = Vec::new();
+    TapeWriter::new(&mut bytes, &head, &[]).unwrap().finish(&[]).unwrap();
+    std::fs::write(&path, bytes).unwrap();
+    let share = refused(&["--tape", &folder, "--local", "20%"]);
+    assert!(share.contains("which of these run at the same time") && share.contains("390.6 MiB"), "{share}");
+    let config = Machine::new("").resolve(&flags(&["--tape", &folder, "--local", "64M"])).unwrap();
+    assert_eq!(config.tape_source, Some(format!("{folder}: 1 tapes")));
     assert!(refused(&["--tape-batch", "0"]).starts_with("--tape-batch: '0' is neither auto nor a number of pages"));
 }
 

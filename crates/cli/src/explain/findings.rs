@@ -205,6 +205,10 @@ impl PatchesDid {
 pub struct TapeDid {
     /// Where it comes from.
     pub source: Option<String>,
+    /// Processes that followed one.
+    pub processes: u64,
+    /// Processes that followed none, because there was none for their program.
+    pub processes_without: u64,
     /// Threads that followed it.
     pub threads: u64,
     /// Threads for which it had none.
@@ -235,8 +239,11 @@ pub struct TapeDid {
 
 impl TapeDid {
     fn of(stats: &Stats) -> Option<TapeDid> {
-        (stats.tape_threads + stats.tape_threads_without + stats.tape_phases > 0).then_some(TapeDid {
+        let had = [stats.tape_threads, stats.tape_threads_without, stats.tape_phases, stats.tape_processes_without];
+        had.iter().any(|count| *count > 0).then_some(TapeDid {
             source: stats.tape_source.clone(),
+            processes: stats.tape_processes,
+            processes_without: stats.tape_processes_without,
             threads: stats.tape_threads,
             threads_without: stats.tape_threads_without,
             batches: stats.tape_batches,

@@ -163,6 +163,14 @@ fn followed(tape: &TapeDid) -> String {
     };
     let (pages, batches) = (count(tape.pages), count(tape.batches));
     let mut out = format!("\nwhat the tape did\n  {who}: {pages} pages were asked for in {batches} batches\n");
+    if tape.processes_without > 0 {
+        let _ = writeln!(
+            out,
+            "  {} of {} processes followed one; for the programs of the others there was none",
+            count(tape.processes),
+            count(tape.processes + tape.processes_without)
+        );
+    }
     if tape.phases_given_up > 0 {
         let _ = writeln!(
             out,

@@ -145,6 +145,10 @@ pub struct Stats {
     pub backends: Vec<Backend>,
     // Figures that were written before there were blocks, hints, patches, unordered tapes or these counts have none of them.
     #[serde(default)]
+    pub tape_processes: u64,
+    #[serde(default)]
+    pub tape_processes_without: u64,
+    #[serde(default)]
     pub tape_beside_faults: u64,
     #[serde(default)]
     pub tape_early_faults: u64,

@@ -27,6 +27,8 @@ pub struct RowFigures {
     pub path_obstacle: String,
     /// Whether it was forked from a managed process.
     pub forked: bool,
+    /// The number of the tape that it follows, from 1; 0: none.
+    pub tape: u32,
     /// What only grows.
     pub counters: Counters,
     /// What rises and falls, now. Of several processes, it is counted local memory that adds up: without the pages that other processes
@@ -82,6 +84,7 @@ impl RowFigures {
             fatal: row.fatal.get(),
             path_obstacle: row.path_obstacle.get(),
             forked,
+            tape: row.tape.load(Relaxed),
             counters,
             now,
             beside_bytes: now.metadata_bytes + store_bytes,

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! All processes are recorded, and the trace of the one that held the most is kept: so a program behind `sh -c` or `make` has a tape, too. It is
-//! followed by the first process of a run that is that program with those arguments. The trace says which files with code were mapped; when one of them has changed, it is of no use. Whatever is wrong with the folder, or with
+//! followed by the processes of a run that are that program with those arguments. The trace says which files with code were mapped; when one of them has changed, it is of no use. Whatever is wrong with the folder, or with
 //! what lies in it, costs the tape and a message, and nothing else.
 
 mod folder;

@@ -206,6 +206,7 @@ mod tests {
             prefetch: "streams".into(),
             prefetch_source: None,
             tape_source: None,
+            tapes: Vec::new(),
             service: None,
             read_ahead_pages: None,
             prefetch_cache: None,

@@ -50,7 +50,6 @@ use std::ffi::{OsStr, OsString};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 /// Whether the program is managed, decided before it starts.
@@ -130,12 +129,10 @@ fn launch(args: &RunArgs, asked: Asked<'_>) -> Result<Ending, Error> {
     settings.profile_memory = taken.as_ref().map(Taken::path).unwrap_or_default();
     settings.filters = hinterland_sys::seccomp::filters();
     // Nothing is prefetched in a traced program.
-    let checked_tape = config.tape.as_ref().filter(|_| recording.is_none());
-    let tape = checked_tape.map(|tape| tape::SharedTape::create(tape)).transpose()?;
-    if let Some(tape) = checked_tape.filter(|_| config.kept.is_some()) {
-        ledger.get().tape_arguments.store(tape.arguments_digest(), Relaxed);
-    }
-    settings.tape_memory = tape.as_ref().map(tape::SharedTape::path).unwrap_or_default();
+    let tapes = config.tapes.as_ref().filter(|_| recording.is_none());
+    let is_kept = config.kept.is_some();
+    let shared = tapes.map(|tapes| tape::SharedTapes::create(tapes, ledger.get(), is_kept)).transpose()?;
+    settings.tape_memory = shared.as_ref().map(tape::SharedTapes::path).unwrap_or_default();
     notices::say(&config, &name.to_string_lossy(), &host);
     let credentials = config.credentials.clone().map(credentials::Watched::begin);
     let signals = signals::Signals::take()?;
@@ -185,6 +182,7 @@ fn launch(args: &RunArgs, asked: Asked<'_>) -> Result<Ending, Error> {
         prefetch_source: config.prefetch_source.clone(),
         service: ended.service,
         tape_source: config.tape_source.clone().filter(|_| recording.is_none()),
+        tapes: tapes.map(|tapes| tapes.names()).unwrap_or_default(),
         read_ahead_pages: config.settings.read_ahead_pages,
         prefetch_cache: config.settings.prefetch_cache,
         unmanaged_because: match plan {
@@ -200,8 +198,8 @@ fn launch(args: &RunArgs, asked: Asked<'_>) -> Result<Ending, Error> {
     }
     let summary = Summary::new(&run, &totals);
     say(&config, &summary);
-    if let Some(tape) = checked_tape.filter(|_| summary.is_managed()) {
-        tape.say(ledger.get(), totals.counters.tape_threads_without);
+    if let Some(tapes) = tapes.filter(|_| summary.is_managed()) {
+        tapes.say(ledger.get(), totals.counters.tape_threads_without);
     }
     let written = stats.map_or(Ok(()), |stats| stats.write(&summary));
     if let Some(recording) = asked.trace {

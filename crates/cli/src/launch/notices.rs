@@ -105,7 +105,7 @@ mod tests {
         let local = local.map(|bytes| Budget::Bytes(ByteCount(bytes)));
         let settings = hinterland_abi::Settings { local, ..Default::default() };
         RunConfig {
-            tape: None,
+            tapes: None,
             kept: None,
             slowdown: None,
             credentials: None,

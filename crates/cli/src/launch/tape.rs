@@ -1,7 +1,8 @@
-//! The tape of a run: read and checked before the program starts, and handed to it as a sealed memfd, which has no name.
+//! The tapes of a run: read and checked before the program starts, and handed to its processes as one sealed memfd, which has no name.
 
 use crate::error::{Error, complain};
-use hinterland_abi::Ledger;
+use crate::tape::folder;
+use hinterland_abi::{Ledger, TAPES_MAX, TapePlace};
 use hinterland_tape::tape::{Tape, TapeHead};
 use hinterland_units::{ByteCount, Foreign, PAGE_BYTES};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
@@ -11,7 +12,6 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering::Relaxed;
 
 /// A whole tape.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -50,61 +50,228 @@ impl CheckedTape {
         }
         Ok(CheckedTape { path: path.into(), head, threads, bytes })
     }
+}
 
-    /// The digest of the arguments that its program had when it was traced; 0: not known.
-    pub fn arguments_digest(&self) -> u64 {
-        self.head.arguments_digest
+/// The tapes that the processes of a run take.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RunTapes {
+    /// The file, or the folder.
+    pub path: PathBuf,
+    is_folder: bool,
+    /// In the order in which their traces were begun.
+    tapes: Vec<CheckedTape>,
+}
+
+impl From<CheckedTape> for RunTapes {
+    fn from(tape: CheckedTape) -> RunTapes {
+        RunTapes { path: tape.path.clone(), is_folder: false, tapes: vec![tape] }
+    }
+}
+
+impl RunTapes {
+    /// Reads a tape, or all tapes of a folder; `leave_out` is told which of those are of no use, and why.
+    ///
+    /// # Errors
+    /// There is none that can be used, in words.
+    pub fn read(path: &Path, mut leave_out: impl FnMut(String)) -> Result<RunTapes, String> {
+        if !path.is_dir() {
+            return CheckedTape::read(path).map(RunTapes::from);
+        }
+        let refuse = |why: &str| format!("{}: {why}", path.display());
+        let paths = folder::paths(path).map_err(|error| refuse(&error.to_string()))?;
+        if paths.is_empty() {
+            return Err(refuse("a folder without tapes; `hinterland tape TRACES/ -o TAPES/` plans them"));
+        }
+        let mut tapes = Vec::new();
+        for path in paths {
+            match CheckedTape::read(&path) {
+                Ok(tape) if tape.head.program.is_empty() => {
+                    leave_out(format!("{}: it does not say of which program it is", path.display()));
+                }
+                Ok(tape) => tapes.push(tape),
+                Err(why) => leave_out(why),
+            }
+        }
+        tapes.sort_by(|one, other| folder::order(&one.head, &one.path).cmp(&folder::order(&other.head, &other.path)));
+        for beyond in tapes.drain(TAPES_MAX.min(tapes.len())..) {
+            leave_out(format!("{}: a run has {TAPES_MAX} tapes at most", beyond.path.display()));
+        }
+        if tapes.is_empty() {
+            return Err(refuse("no tape in it can be used"));
+        }
+        Ok(RunTapes { path: path.into(), is_folder: true, tapes })
     }
 
-    /// All pages that its program touched when it was traced.
-    pub fn recorded_peak(&self) -> ByteCount {
-        ByteCount(self.head.peak_pages * PAGE_BYTES as u64)
+    /// Where they come from, for people.
+    pub fn source(&self) -> String {
+        let path = self.path.display();
+        if self.is_folder { format!("{path}: {} tapes", self.tapes.len()) } else { path.to_string() }
+    }
+
+    /// All pages that its program touched when it was traced. Of a folder it is not known: which of the programs run at the same time?
+    pub fn recorded_peak(&self) -> Option<ByteCount> {
+        (!self.is_folder).then(|| self.largest_peak())
+    }
+
+    /// The most that any of the programs touched.
+    pub fn largest_peak(&self) -> ByteCount {
+        ByteCount(self.tapes.iter().map(|tape| tape.head.peak_pages * PAGE_BYTES as u64).max().unwrap_or(0))
+    }
+
+    /// What the run's figures call them, by number from 1.
+    pub fn names(&self) -> Vec<String> {
+        let name = |tape: &CheckedTape| tape.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        self.tapes.iter().map(name).collect()
+    }
+
+    /// What the run's processes are to know of them before they start.
+    fn places(&self) -> Vec<TapePlace> {
+        let mut offset = 0;
+        let place = |tape: &CheckedTape| {
+            let bytes = tape.bytes.len() as u64;
+            offset += bytes;
+            let head = &tape.head;
+            TapePlace { program: head.program_key(), arguments: head.arguments_digest, offset: offset - bytes, bytes }
+        };
+        self.tapes.iter().map(place).collect()
     }
 
     /// What the user should know once the program has ended, of which `without` threads had no tape.
     pub fn say(&self, ledger: &Ledger, without: u64) {
-        let path = self.path.display();
-        if ledger.tape_pid.load(Relaxed) == 0 {
-            complain(format_args!(
-                "--tape: {path} is of {}, and no process of the run was that program: none followed it",
-                Foreign(&self.head.program)
-            ));
-        } else if without > 0 {
-            complain(format_args!(
+        let (path, first) = (self.path.display(), &self.tapes[0]);
+        match (ledger.tapes.any_taken(), self.is_folder) {
+            (false, true) => complain(format_args!(
+                "--tape: {path} has tapes of {}, and no process of the run was any of these programs: none was followed",
+                Foreign(&self.programs())
+            )),
+            (false, false) => {
+                let again = match first.head.build_id.as_str() {
+                    "" => "",
+                    _ => "; one that was built anew is another, and has to be traced again",
+                };
+                complain(format_args!(
+                    "--tape: {path} is of {}, and no process of the run was that program: none followed it{again}",
+                    Foreign(&first.head.program)
+                ));
+            }
+            (true, true) if without > 0 => complain(format_args!(
+                "--tape: {without} threads more than were traced were prefetched for without a tape: trace the programs with as many"
+            )),
+            (true, false) if without > 0 => complain(format_args!(
                 "--tape: {path} is of {} threads; {without} more were prefetched for without one: trace the program with as many",
-                self.threads
-            ));
+                first.threads
+            )),
+            _ => {}
         }
+    }
+
+    /// The programs that they are of, each once, by name.
+    fn programs(&self) -> String {
+        /// Programs that are named.
+        const NAMED_MAX: usize = 3;
+        let mut names: Vec<String> = Vec::new();
+        for tape in &self.tapes {
+            let name = Path::new(&tape.head.program).file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        let more = if names.len() > NAMED_MAX { " …" } else { "" };
+        names.truncate(NAMED_MAX);
+        format!("{}{more}", names.join(", "))
     }
 }
 
-/// The tape in memory that managed processes open through `/proc/LAUNCHER/fd/N`.
-pub struct SharedTape(OwnedFd);
+/// The tapes in memory that managed processes open through `/proc/LAUNCHER/fd/N`, one behind the other.
+pub struct SharedTapes(OwnedFd);
 
-impl SharedTape {
-    /// Copies a tape there.
+impl SharedTapes {
+    /// Copies them there, and says in the ledger where each is. `arguments_must_match`: a process with other arguments has none.
     ///
     /// # Errors
     /// The system's.
-    pub fn create(tape: &CheckedTape) -> Result<SharedTape, Error> {
-        let needed = tape.bytes.len() as u64;
+    pub fn create(tapes: &RunTapes, ledger: &Ledger, arguments_must_match: bool) -> Result<SharedTapes, Error> {
+        let needed = tapes.tapes.iter().map(|tape| tape.bytes.len() as u64).sum();
         // The kernel would not only refuse what is longer, but end the launcher by a signal.
         if let Ok((limit, _)) = getrlimit(Resource::RLIMIT_FSIZE)
             && limit < needed
         {
             return Err(Error::FileLength { limit: ByteCount(limit), needed: ByteCount(needed) });
         }
-        let what = "cannot keep the tape in memory";
+        let what = "cannot keep the tapes in memory";
         let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
         let mut file = File::from(memfd_create(c"hinterland-tape", flags).map_err(Error::system(what))?);
-        file.write_all(&tape.bytes).map_err(|source| Error::System { what, source })?;
+        for tape in &tapes.tapes {
+            file.write_all(&tape.bytes).map_err(|source| Error::System { what, source })?;
+        }
         let seals = SealFlag::F_SEAL_WRITE | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_SEAL;
         fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).map_err(Error::system(what))?;
-        Ok(SharedTape(file.into()))
+        ledger.tapes.fill(&tapes.places(), arguments_must_match);
+        Ok(SharedTapes(file.into()))
     }
 
     /// The path by which other processes open it.
     pub fn path(&self) -> String {
         format!("/proc/{}/fd/{}", nix::unistd::getpid(), self.0.as_raw_fd())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hinterland_tape::tape::TapeWriter;
+
+    fn tape(program: &str, build_id: &str, begun_unix_s: u64, process: u32) -> Vec<u8> {
+        let head = TapeHead {
+            program: program.into(),
+            build_id: build_id.into(),
+            page_bytes: 4096,
+            peak_pages: 5_000 + u64::from(process),
+            begun_unix_s,
+            process,
+            ..TapeHead::default()
+        };
+        let mut bytes = Vec::new();
+        TapeWriter::new(&mut bytes, &head, &[]).unwrap().finish(&[]).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn tapes_of_a_folder_come_in_the_order_of_their_traces_and_what_is_of_no_use_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let put = |name: &str, bytes: &[u8]| std::fs::write(directory.path().join(name), bytes).unwrap();
+        put("1000.tape", &tape("/bin/join", "0b", 7, 1000));
+        put("999.tape", &tape("/bin/sort", "", 7, 999));
+        put("17.tape", &tape("/bin/sort", "0a", 8, 17));
+        put("18.tape", &tape("", "", 1, 18));
+        put("19.tape", &tape("/bin/sort", "0a", 1, 19)[..70]);
+        put("20.tape", b"no tape");
+        put("21.trace", b"whatever");
+        let mut left_out = Vec::new();
+        let tapes = RunTapes::read(directory.path(), |why| left_out.push(why)).unwrap();
+        assert_eq!(tapes.names(), ["999.tape", "1000.tape", "17.tape"]);
+        left_out.sort();
+        for (said, (name, why)) in left_out.iter().zip([
+            ("18.tape", "it does not say of which program it is"),
+            ("19.tape", "plan the tape again"),
+            ("20.tape", "this is no tape"),
+        ]) {
+            assert!(said.contains(name) && said.contains(why), "{said}");
+        }
+        assert_eq!(left_out.len(), 3, "{left_out:?}");
+        let places = tapes.places();
+        assert_eq!(places[1].program, hinterland_tape::program_key("0b", "/bin/join"));
+        assert_eq!(places[2].offset, places[0].bytes + places[1].bytes, "one behind the other");
+        assert_eq!((tapes.recorded_peak(), tapes.largest_peak()), (None, ByteCount(6_000 * 4096)));
+        assert_eq!(tapes.programs(), "sort, join");
+    }
+
+    #[test]
+    fn a_folder_without_a_tape_that_can_be_used_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let refused = || RunTapes::read(directory.path(), |_| {}).unwrap_err();
+        assert!(refused().contains("a folder without tapes"), "{}", refused());
+        std::fs::write(directory.path().join("1.tape"), b"no tape").unwrap();
+        assert!(refused().contains("no tape in it can be used"), "{}", refused());
     }
 }

@@ -15,12 +15,15 @@ use serde::Serialize;
 pub const STATS_VERSION: u64 = 2;
 
 /// Statistics that a process has in its own row of the document, too, by their names in the ledger.
-const OF_EACH_PROCESS: [&str; 9] = [
+const OF_EACH_PROCESS: [&str; 12] = [
     "managed_bytes",
     "resident_managed_bytes",
     "touched_pages",
     "major_faults",
     "minor_faults",
+    "tape_threads",
+    "tape_pages",
+    "tape_left",
     "evicted_clean_pages",
     "evicted_dirty_pages",
     "stall_ns",
@@ -206,6 +209,8 @@ documented! {
         fatal: &'a str,
         /// It was forked from a managed process and began with that one's memory.
         forked: bool,
+        /// The file of the tape that it followed; null: it followed none.
+        tape: Option<&'a str>,
         /// Some of what the table of statistics has for a run.
         #[serde(flatten)]
         statistics: Members,
@@ -285,7 +290,7 @@ impl Summary<'_> {
             regions: &totals.regions,
             hint_sites: &totals.hint_sites,
             backends: totals.backends().iter().map(backend).collect(),
-            processes: totals.processes.iter().map(process).collect(),
+            processes: totals.processes.iter().map(|row| process(row, &run.tapes)).collect(),
             processes_others: Others {
                 count: totals.others.count,
                 statistics: of_each_process(&totals.others.counters, &totals.others.peak),
@@ -314,7 +319,8 @@ fn outside(found: &NotManaged) -> Outside<'_> {
     Outside { pid: *pid, program, reason: why, anonymous_bytes: *anonymous_bytes }
 }
 
-fn process(row: &RowFigures) -> Process<'_> {
+fn process<'a>(row: &'a RowFigures, tapes: &'a [String]) -> Process<'a> {
+    let tape = usize::try_from(row.tape).ok().and_then(|number| tapes.get(number.checked_sub(1)?));
     Process {
         pid: row.pid,
         parent_pid: row.parent_pid,
@@ -323,6 +329,7 @@ fn process(row: &RowFigures) -> Process<'_> {
         reason: &row.reason,
         fatal: &row.fatal,
         forked: row.forked,
+        tape: tape.map(String::as_str),
         statistics: of_a_process(&row.own, &row.counters, &row.peak),
     }
 }

@@ -53,6 +53,7 @@ mod tests {
             prefetch: "leap".into(),
             prefetch_source: None,
             tape_source: None,
+            tapes: Vec::new(),
             service: None,
             read_ahead_pages: None,
             prefetch_cache: None,

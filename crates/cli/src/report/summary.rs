@@ -78,6 +78,8 @@ pub struct Run {
     pub service: Option<ServiceReport>,
     /// Where the tape comes from, or what was recorded for later runs; `None`: neither.
     pub tape_source: Option<String>,
+    /// The names of the run's tapes, by number from 1.
+    pub tapes: Vec<String>,
     /// Largest read-ahead window, when it was set.
     pub read_ahead_pages: Option<u32>,
     /// Bound on prefetched pages, when it was set.
@@ -269,6 +271,7 @@ mod tests {
             prefetch: "streams".into(),
             prefetch_source: None,
             tape_source: None,
+            tapes: Vec::new(),
             service: None,
             read_ahead_pages: None,
             prefetch_cache: None,

@@ -124,6 +124,9 @@ impl Summary<'_> {
         if counters.tape_threads + counters.tape_threads_without + counters.tape_phases > 0 {
             line("tape", self.tape());
         }
+        if self.run.tapes.len() > 1 {
+            line("tapes", self.tapes());
+        }
         if let Some(source) = &self.run.tape_source {
             line("tape", source.clone());
         }
@@ -172,6 +175,13 @@ impl Summary<'_> {
             "{asked} asked for, {} each in the end, {refused} refused; {pages} pages with them, {used} used",
             bytes(size)
         )
+    }
+
+    /// Of the processes of a run with several tapes.
+    fn tapes(&self) -> String {
+        let counters = &self.totals.counters;
+        let processes = counters.tape_processes + counters.tape_processes_without;
+        format!("{} of {} processes followed one", count(counters.tape_processes), count(processes))
     }
 
     fn tape(&self) -> String {

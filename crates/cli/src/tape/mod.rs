@@ -1,14 +1,16 @@
 //! `hinterland tape`: plans a tape from a trace, and says what less memory would mean for the program; of several traces, how oblivious it is.
-//! `hinterland tape show`: what is in a tape.
+//! Of a folder of traces, a tape for each process. `hinterland tape show`: what is in a tape, or in a folder of them.
 //!
 //! ```text
 //! sizes ─▶ planned (hinterland-tape: the sizes divided among the processors) ─▶ report ─▶ table or JSON
 //!                └─▶ FILE: the tape of the first size
+//! a folder ──────▶ folder: each trace is planned, as above ──▶ FOLDER/: their tapes
 //! several traces ─▶ compared ─▶ ordered: planned, as above, from the first
 //!                            └▶ set: FILE: the unordered tape
 //! ```
 
 mod compared;
+pub mod folder;
 mod planned;
 mod report;
 mod show;
@@ -45,16 +47,17 @@ enum TapeCommand {
 }
 
 /// What is planned.
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub struct PlanArgs {
     /// The trace, as `hinterland trace` writes it. Several, of runs of the same program, are compared: whether they touch the same pages, and
-    /// in the same order
+    /// in the same order. A folder of traces, one of each process of a run, is planned for as many tapes
     #[arg(required = true, value_name = "TRACE")]
     traces: Vec<PathBuf>,
     /// Local memory to plan for: a size (512M, 2G), or a share of the recorded peak (all pages that the trace touches); at least 16M
     #[arg(long, value_name = "SIZE|PCT%", required = true, value_parser = Budget::of_touched)]
     local: Option<Budget>,
-    /// Where the tape goes; what is there is replaced once the tape is whole. Without it, the plan is only shown
+    /// Where the tape goes; what is there is replaced once the tape is whole. Without it, the plan is only shown. Of a folder of traces, the
+    /// folder for their tapes, which must have none
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     /// What evicts in the plan. Default: the one that moves fewer bytes, min if both move as many
@@ -103,7 +106,9 @@ Examples:
   hinterland tape fft.trace --local 512M --link 5us:25Gb/s
   hinterland tape fft.trace --local 20% --json | jq '.sizes[] | {local_percent, slowdown}'
   hinterland tape query-1.trace query-2.trace --local 25% -o query.tape
+  hinterland tape build/ --local 512M -o build-tapes/
   hinterland tape show fft.tape
+  hinterland tape show build-tapes/
 
 A tape says for each thread which pages it needs next, which of them must be fetched, and which leave for them. It is right for programs
 that touch the same pages in the same order whatever their input. Times are predicted: threads run one after the other, as they were
@@ -113,6 +118,10 @@ than 1 % of its processor time.
 With several traces of a program the answer is ordered: nine tenths of its pages are touched in the same order in all of them; set: most pages
 are touched in phases whose pages agree, four fifths and more of them, in another order; or neither. Of a program of sets the tape is
 unordered: it has the pages of each phase, which are fetched when the phase begins.
+
+Of a folder of traces (`hinterland trace -o FOLDER/`) each trace gets a tape, planned as if its process had all of --local; a percentage is of its
+own peak. `hinterland run --tape FOLDER/` has each process of a run follow the tape of its program, by build-id, and of its arguments.
+Children that were forked and called no exec have none.
 
 Exit code: 0, or 125 when it refuses.";
 
@@ -142,6 +151,10 @@ enum Refusal {
          one from {} alone, --order sets makes one of the phases that agree", first.display()
     )]
     Neither { first: PathBuf },
+    #[error("{}: a folder without traces; `hinterland trace -o {}` records one of each process", folder.display(), folder.display())]
+    NoTraces { folder: PathBuf },
+    #[error("{}: no trace in it can be planned", folder.display())]
+    NonePlanned { folder: PathBuf },
     #[error("no phase of the runs agrees, so there is no unordered tape of them")]
     NoPhase,
     #[error("--output: {} is the trace that is read, and would be replaced; name another file", path.display())]
@@ -156,6 +169,7 @@ enum Refusal {
 pub fn run(args: &TapeArgs) -> ExitCode {
     let outcome = match &args.command {
         None if args.plan.traces.len() > 1 => compared::run(&args.plan),
+        None if args.plan.traces.iter().any(|path| path.is_dir()) => folder::run(&args.plan),
         None => planned::run(&args.plan),
         Some(TapeCommand::Show(args)) => show::run(args),
     };

@@ -98,9 +98,14 @@ pub fn open<'a>(path: &Path, bytes: &'a [u8]) -> Result<Trace<'a>, Refusal> {
 }
 
 /// Plans from a trace, and writes the tape.
-pub fn of_trace(args: &PlanArgs, path: PathBuf, trace: Trace<'_>) -> Result<Report, Refusal> {
+pub fn of(args: &PlanArgs, path: PathBuf, trace: Trace<'_>) -> Result<Planned, Refusal> {
     let recording = Recording::read(&trace, args.reference_ns).map_err(refuse(&path))?;
-    let planned = Planning { args, path, trace, recording }.plan()?;
+    Planning { args, path, trace, recording }.plan()
+}
+
+/// The same, which is reported, with what a reader of the figures must know.
+pub fn of_trace(args: &PlanArgs, path: PathBuf, trace: Trace<'_>) -> Result<Report, Refusal> {
+    let planned = of(args, path, trace)?;
     for note in notes(&planned) {
         complain(format_args!("{}: {note}", planned.trace.display()));
     }

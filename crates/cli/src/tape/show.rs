@@ -1,6 +1,6 @@
 //! Showing a tape: what it was planned for, and what it has for each thread.
 
-use super::Refusal;
+use super::{Refusal, folder};
 use crate::print;
 use clap::Args;
 use hinterland_tape::tape::{PageRange, Tape, ThreadTotals};
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct ShowArgs {
-    /// The tape
+    /// The tape, or a folder of tapes
     tape: PathBuf,
     /// As JSON
     #[arg(long)]
@@ -24,6 +24,7 @@ const EXAMPLES: &str = "\
 Examples:
   hinterland tape show fft.tape
   hinterland tape show fft.tape --json | jq '.threads[].fetched_pages'
+  hinterland tape show build-tapes/
 
 The whole tape is read and checked; one that is cut off or damaged is refused.";
 
@@ -39,8 +40,14 @@ struct Figures {
     origin: String,
     /// The program of the trace.
     program: String,
+    /// Its build-id, hexadecimal; empty: none is known, and the name of its file counts.
+    build_id: String,
     /// Tells its arguments apart; hexadecimal.
     arguments_digest: String,
+    /// Program and arguments; cut where they are long.
+    command: String,
+    /// The traced process; 0: not known.
+    process: u32,
     /// When the trace was begun, in seconds since 1970; 0: not known.
     begun_unix_s: u64,
     /// It is of intervals of which the program says where they begin and end.
@@ -111,6 +118,9 @@ struct ThreadFigures {
 
 /// Shows a tape.
 pub fn run(args: &ShowArgs) -> Result<(), Refusal> {
+    if args.tape.is_dir() {
+        return folder::show(&args.tape, args.json);
+    }
     let bytes = std::fs::read(&args.tape).map_err(|source| Refusal::Io { path: args.tape.clone(), source })?;
     let tape = Tape::open(&bytes).map_err(|source| Refusal::Tape { path: args.tape.clone(), source })?;
     let figures = figures(&tape, bytes.len() as u64);
@@ -136,7 +146,10 @@ fn figures(tape: &Tape<'_>, tape_bytes: u64) -> Figures {
     Figures {
         origin: head.origin.clone(),
         program: head.program.clone(),
+        build_id: head.build_id.clone(),
         arguments_digest: format!("{:016x}", head.arguments_digest),
+        command: head.command.clone(),
+        process: head.process,
         begun_unix_s: head.begun_unix_s,
         has_intervals: head.has_intervals,
         page_bytes: head.page_bytes,

@@ -109,10 +109,18 @@ pub fn list(folder: &Path) -> io::Result<Vec<Listed>> {
 /// # Errors
 /// It cannot be read.
 pub fn paths(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    with_ending(folder, ENDING)
+}
+
+/// The files of a folder whose names end so.
+///
+/// # Errors
+/// It cannot be read.
+pub fn with_ending(folder: &Path, ending: &str) -> io::Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
-        if path.extension().is_some_and(|ending| ending == ENDING) {
+        if path.extension().is_some_and(|found| found == ending) {
             paths.push(path);
         }
     }

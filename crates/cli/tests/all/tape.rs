@@ -271,3 +271,52 @@ fn what_cannot_be_planned_or_shown_is_refused_with_the_remedy() {
     }
     assert_eq!(std::fs::read(&good).unwrap(), bytes);
 }
+
+#[test]
+fn a_folder_of_traces_is_planned_for_as_many_tapes_and_what_cannot_be_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let whole = std::fs::read(trace(directory.path(), true)).unwrap();
+    let (traces, tapes) = (at("traces"), at("tapes"));
+    std::fs::create_dir(&traces).unwrap();
+    let put = |name: &str, bytes: &[u8]| std::fs::write(Path::new(&traces).join(name), bytes).unwrap();
+    let words = [traces.as_str(), "--local", "50%", "-o", &tapes];
+    assert!(refusal(&words).contains("a folder without traces"));
+    put("13.trace", &whole[..whole.len() / 2]);
+    assert!(refusal(&words).contains("no trace in it can be planned"));
+    put("12.trace", &whole);
+    put("14.trace", b"no trace");
+    for (name, is_forked) in [("15.trace", true), ("16.trace", false)] {
+        let head = Head { program: "walk".into(), page_bytes: 4096, microset_pages: 64, is_forked, ..Head::default() };
+        let mut writer = Writer::new(Vec::new(), &head).unwrap();
+        writer.finish().unwrap();
+        put(name, writer.sink());
+    }
+    let output = tape(&[&words[..], &["--json"]].concat());
+    let said = String::from_utf8(output.stderr).unwrap();
+    for part in [
+        "13.trace",
+        "14.trace",
+        "there is no tape of it",
+        "of 1 traces of children that were forked",
+        "of 1 traces without references",
+    ] {
+        assert!(said.contains(part), "no {part}: {said}");
+    }
+    let reports: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(reports.as_array().map(Vec::len), Some(1), "{reports}");
+    let planned = at("tapes/12.tape");
+    assert_eq!((&reports[0]["tape"], &reports[0]["pages"]), (&planned.as_str().into(), &PAGES.into()));
+    let shown = json(&["show", &tapes]);
+    assert_eq!((&shown[0]["tape"], &shown[0]["program"]), (&planned.as_str().into(), &"walk".into()));
+    assert_eq!(shown[0]["fetched_pages"], reports[0]["wanted"]["fetched_pages"]);
+    std::fs::write(at("tapes/17.tape"), b"no tape").unwrap();
+    let text = String::from_utf8(tape(&["show", &tapes]).stdout).unwrap();
+    assert!(text.contains("12.tape") && text.contains("damaged") && text.contains("walk"), "{text}");
+    assert!(refusal(&words).contains("it has tapes of another run"));
+    assert!(refusal(&[&traces, "--local", "50%", "--order", "sets"]).contains("name two traces of the program"));
+    let text = String::from_utf8(tape(&["show", &traces]).stdout).unwrap();
+    assert!(text.contains("no tapes"), "{text}");
+    let text = String::from_utf8(tape(&words[..3]).stdout).unwrap();
+    assert!(text.contains("12.trace"), "{text}");
+}

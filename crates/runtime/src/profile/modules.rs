@@ -5,6 +5,7 @@
 //! that two threads wrote at the same time fits neither.
 
 use super::profile;
+use crate::build_id;
 use hinterland_abi::profile::{Frame, key_of};
 use hinterland_sys::confinement;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -159,46 +160,13 @@ fn register(object: &Object, name: &CStr) -> Option<usize> {
         // Another name would not be found either.
         name => std::str::from_utf8(name).unwrap_or("?"),
     };
-    let id = build_id(object).unwrap_or_default();
+    let id = build_id::of_object(object.start..object.end).unwrap_or_default();
     let key = key_of(name.bytes().chain(id.iter().copied()).map(u64::from));
     let fill = |module: &hinterland_abi::profile::Module| {
         module.path.set(name);
         module.set_build_id(id);
     };
     profile()?.modules.entry(key, fill).map(|(index, _)| index)
-}
-
-/// The build-id in a loaded file's notes.
-fn build_id(object: &Object) -> Option<&'static [u8]> {
-    const NOTE_TYPE: u32 = 3; // NT_GNU_BUILD_ID
-    let bytes = |start: usize, len: usize| -> Option<&'static [u8]> {
-        let inside = start >= object.start && start.checked_add(len)? <= object.end;
-        // SAFETY: the file's headers and notes are loaded together, readable, and stay while its code runs.
-        inside.then(|| unsafe { std::slice::from_raw_parts(start as *const u8, len) })
-    };
-    let half = |from: &[u8], at: usize| Some(usize::from(u16::from_le_bytes(from.get(at..at + 2)?.try_into().ok()?)));
-    let word = |from: &[u8], at: usize| Some(u32::from_le_bytes(from.get(at..at + 4)?.try_into().ok()?));
-    let long =
-        |from: &[u8], at: usize| usize::try_from(u64::from_le_bytes(from.get(at..at + 8)?.try_into().ok()?)).ok();
-    // elf(5): the file's header, then those of its segments.
-    let header = bytes(object.start, 64).filter(|header| header.starts_with(b"\x7fELF"))?;
-    let (table, size, count) = (long(header, 32)?, half(header, 54)?, half(header, 56)?);
-    let segments = (0..count).filter_map(|index| bytes(object.start + table + index * size, size));
-    let first = segments.clone().find(|segment| word(segment, 0) == Some(libc::PT_LOAD))?;
-    let bias = object.start - (long(first, 16)? & !(hinterland_units::PAGE_BYTES - 1));
-    for segment in segments.filter(|segment| word(segment, 0) == Some(libc::PT_NOTE)) {
-        let mut notes = bytes(bias + long(segment, 16)?, long(segment, 40)?)?;
-        let align = if long(segment, 48)? == 8 { 8 } else { 4 };
-        while notes.len() >= 12 {
-            let (name, value, kind) = (word(notes, 0)? as usize, word(notes, 4)? as usize, word(notes, 8)?);
-            let start = (12 + name).next_multiple_of(align);
-            if kind == NOTE_TYPE && notes.get(12..16) == Some(b"GNU\0") {
-                return notes.get(start..start + value);
-            }
-            notes = notes.get((start + value).next_multiple_of(align)..).unwrap_or_default();
-        }
-    }
-    None
 }
 
 #[cfg(test)]
@@ -213,7 +181,8 @@ mod tests {
         assert!(own.eh_frame_hdr != 0);
         let libc = object_of(libc::qsort as *const () as usize).unwrap();
         assert_ne!(libc.start, own.start);
-        assert_eq!(build_id(&libc).map(<[u8]>::len), Some(20), "the distribution's libc has one");
+        let id = build_id::of_object(libc.start..libc.end);
+        assert_eq!(id.map(<[u8]>::len), Some(20), "the distribution's libc has one");
         let local = 0;
         assert_eq!(object_of(&raw const local as usize), None, "a stack is no file");
     }

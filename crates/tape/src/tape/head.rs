@@ -1,7 +1,7 @@
 //! What a tape says of itself: at its beginning what it was planned for, at its end what it has for each thread.
 
 use crate::bytes::{Bytes, put, put_text};
-use crate::{INDEX_MAX, Trace};
+use crate::{INDEX_MAX, Trace, program_key};
 
 /// What a tape has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -54,6 +54,12 @@ pub struct TapeHead {
     pub has_intervals: bool,
     /// What it has; in versions 1 and 2, an order.
     pub order: Order,
+    /// The program's build-id, hexadecimal; empty: it has none, or, in versions 1 to 3, it is not known.
+    pub build_id: String,
+    /// The traced process; 0: not known.
+    pub process: u32,
+    /// Its program and arguments, for people: cut where they are long.
+    pub command: String,
 }
 
 impl TapeHead {
@@ -68,8 +74,16 @@ impl TapeHead {
             microset_pages: of.microset_pages,
             begun_unix_s: of.begun_unix_s,
             has_intervals: of.has_intervals,
+            build_id: of.build_id.clone(),
+            process: of.process,
+            command: of.command.clone(),
             ..TapeHead::default()
         }
+    }
+
+    /// The program that it is of, as [`program_key`] has it.
+    pub fn program_key(&self) -> u64 {
+        program_key(&self.build_id, &self.program)
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -85,13 +99,16 @@ impl TapeHead {
         put_text(&mut out, &self.eviction);
         put(&mut out, self.has_intervals.into());
         put(&mut out, self.order as u64);
+        put_text(&mut out, &self.build_id);
+        put(&mut out, self.process.into());
+        put_text(&mut out, &self.command);
         out
     }
 
     /// The head, but for its order; and the number of that.
     pub(crate) fn decode(payload: &[u8], version: u8) -> Option<(TapeHead, u64)> {
         let mut left = Bytes(payload);
-        let head = TapeHead {
+        let mut head = TapeHead {
             origin: left.text()?,
             program: left.text()?,
             arguments_digest: left.number()?,
@@ -102,9 +119,12 @@ impl TapeHead {
             peak_pages: left.number()?,
             eviction: left.text()?,
             has_intervals: version > 1 && left.number()? == 1,
-            order: Order::Ordered,
+            ..TapeHead::default()
         };
         let order = if version > 2 { left.number()? } else { 0 };
+        if version > 3 {
+            (head.build_id, head.process, head.command) = (left.text()?, left.small()?, left.text()?);
+        }
         left.is_empty().then_some((head, order))
     }
 }

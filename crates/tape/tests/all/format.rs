@@ -21,6 +21,7 @@ fn head() -> Head {
         parent: 77,
         is_forked: true,
         command: "prögram a b".into(),
+        build_id: "0a1b2c".into(),
     }
 }
 
@@ -345,8 +346,8 @@ fn what_is_no_trace_is_refused() {
     assert_eq!(Trace::open(&[0; 4096]).unwrap_err(), TraceError::Foreign);
     assert!(matches!(Trace::open(b"").unwrap_err(), TraceError::Truncated { offset: 0, .. }));
     let mut later = make(1, 10, 10).0;
-    later[4] = 5;
-    assert_eq!(Trace::open(&later).unwrap_err(), TraceError::Version { found: 5 });
+    later[4] = 6;
+    assert_eq!(Trace::open(&later).unwrap_err(), TraceError::Version { found: 6 });
 }
 
 /// Made by the last program that wrote version 1, of the lines `0 5`, `0 6`, `0 70000`, `1 6`, `0 5`.
@@ -398,6 +399,27 @@ fn version_3_is_read() {
     assert!(trace.head().origin == "text" && trace.head().process == 0 && trace.head().command.is_empty());
     let (seen, error, whole) = read_all(bytes);
     assert_eq!((seen, error, whole), (five_lines_in_microsets_of_two(), None, true));
+}
+
+/// Made by the last program that wrote version 4, of the same lines in microsets of two pages.
+#[test]
+fn version_4_is_read() {
+    let bytes = include_bytes!("../version-4.trace");
+    assert_eq!(bytes[4], 4);
+    assert!(Trace::open(bytes).unwrap().head().build_id.is_empty());
+    let (seen, error, whole) = read_all(bytes);
+    assert_eq!((seen, error, whole), (five_lines_in_microsets_of_two(), None, true));
+}
+
+#[test]
+fn a_program_is_known_by_its_build_id_or_else_by_the_name_of_its_file() {
+    let key = hinterland_tape::program_key;
+    assert_eq!(key("0a1b", "/usr/bin/sort"), key("0a1b", "/tmp/sort-copy"));
+    assert_ne!(key("0a1b", "/usr/bin/sort"), key("0a1c", "/usr/bin/sort"), "built anew");
+    assert_eq!(key("", "/usr/bin/sort"), key("", "/tmp/sort"));
+    let others = [key("", "/usr/bin/sort"), key("", "/usr/bin/sort-1"), key("sort", ""), key("", "")];
+    assert!((0..others.len()).all(|at| !others[at + 1..].contains(&others[at])), "{others:x?}");
+    assert_eq!(key("", ""), 0, "not known");
 }
 
 /// Blocks that are whole, of a writer that is not ours: whatever they say is refused, or bounded.

@@ -19,6 +19,9 @@ fn head() -> TapeHead {
         peak_pages: 12_000,
         eviction: "min".into(),
         order: Order::Ordered,
+        build_id: "0a1b".into(),
+        process: 99,
+        command: "prögram input".into(),
     }
 }
 
@@ -172,8 +175,8 @@ fn what_is_no_tape_is_refused_with_what_it_is() {
     assert_eq!(Tape::open(trace.sink()).unwrap_err(), TapeError::Trace);
     let mut later = make(1, 10).0;
     assert_eq!(hinterland_tape::Trace::open(&later).unwrap_err(), TraceError::Tape);
-    later[4] = 4;
-    assert_eq!(Tape::open(&later).unwrap_err(), TapeError::Version { found: 4 });
+    later[4] = 5;
+    assert_eq!(Tape::open(&later).unwrap_err(), TapeError::Version { found: 5 });
     let mut random = Rng(77);
     for _ in 0..20_000 {
         let mut bytes = b"HLP\xb1\x01".to_vec();
@@ -254,8 +257,10 @@ fn an_unordered_tape_that_is_cut_damaged_or_of_another_kind_is_refused() {
         }
     }
     let mut other = unordered(&[], 1);
-    let last_of_head = 24 + usize::from(other[8]) - 1;
-    assert_eq!(std::mem::replace(&mut other[last_of_head], 2), 1, "the kind of tape");
+    // Behind it are the build-id and the command, each with its length, and a process below 128.
+    let behind = head().build_id.len() + head().command.len() + 3;
+    let kind = 24 + usize::from(other[8]) - behind - 1;
+    assert_eq!(std::mem::replace(&mut other[kind], 2), 1, "the kind of tape");
     seal_head(&mut other);
     assert_eq!(Tape::open(&other).unwrap_err(), TapeError::Order { found: 2 });
 }
@@ -316,4 +321,16 @@ fn a_tape_of_version_2_is_read() {
     assert_eq!((head.local_pages, head.has_intervals, head.order), (4096, false, Order::Ordered));
     assert_eq!((tape.threads().len(), tape.phases().len()), (2, 0));
     assert!(tape.arrivals(1).map(|arrival| (arrival.page, arrival.interval)).eq((0..6_000).map(|page| (page, 0))));
+}
+
+/// The same, walked through twice, by the last program that wrote version 3.
+#[test]
+fn a_tape_of_version_3_is_read() {
+    let bytes = include_bytes!("../version-3.tape");
+    assert_eq!(bytes[4], 3);
+    let tape = Tape::open(bytes).unwrap();
+    let head = tape.head();
+    assert_eq!((head.local_pages, head.order, head.process), (4096, Order::Ordered, 0));
+    assert!(head.build_id.is_empty() && head.command.is_empty());
+    assert_eq!(tape.threads().iter().map(|thread| thread.fetched).collect::<Vec<_>>(), [4_376, 10_376]);
 }

@@ -51,6 +51,7 @@ mod start_up;
 mod storm;
 mod strange_forks;
 mod stressors;
+mod taped_trees;
 mod tapes;
 mod traced_trees;
 mod traces;
@@ -76,6 +77,7 @@ pub fn trials() -> Vec<Trial> {
         profile::trials(),
         explain::trials(),
         tapes::trials(),
+        taped_trees::trials(),
         hints::trials(),
         intervals::trials(),
         kept::trials(),

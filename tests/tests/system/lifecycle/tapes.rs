@@ -24,7 +24,8 @@ pub fn trials() -> Vec<Trial> {
     }
     add("the_same_pages".into(), Box::new(the_same_pages));
     add("of_another_program".into(), Box::new(of_another_program));
-    add("one_process_follows".into(), Box::new(one_process_follows));
+    add("the_same_program_twice".into(), Box::new(the_same_program_twice));
+    add("built_anew".into(), Box::new(built_anew));
     add("refused".into(), Box::new(refused));
     trials
 }
@@ -70,7 +71,7 @@ fn followed(name: &str, path: &str, pattern: &str, threads: u64) -> Result<()> {
     let (tape, printed) = planned(name, &program)?;
     // A share is of the recorded peak.
     let ended = run_with(name, &tape, &["--fault-path", path, "--local", "50%"], &program)?;
-    ended.expect(CODE, "done")?.expect_paging()?;
+    ended.expect(CODE, "done")?.expect_eviction()?;
     ensure!(ended.stdout == printed, "{} instead of {printed}", ended.stdout);
     let [followed, batches, pages, fetched] =
         ["tape_threads", "tape_batches", "tape_pages", "prefetched_pages"].map(|figure| count(&ended, figure));
@@ -158,15 +159,33 @@ fn of_another_program(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// The same program twice: the first one follows.
-fn one_process_follows(name: &str) -> Result<()> {
+/// The same program twice, with the same arguments: both follow. With other arguments the second one does not.
+fn the_same_program_twice(name: &str) -> Result<()> {
     let walks = walks()?;
     let (tape, printed) = planned(name, &[&walks, "sequential", "8192", "2"])?;
     let script = format!("({walks} sequential 8192 2); {walks} sequential 8192 2");
     let ended = run_with(name, &tape, &["--local", "16M"], &["sh", "-c", &script])?;
     ended.expect(CODE, "done")?;
     ensure!(ended.stdout == printed.repeat(2), "{}", ended.stdout);
-    ensure!(count(&ended, "tape_threads")? == 1, "one process follows a tape");
+    ensure!(count(&ended, "tape_processes")? == 2 && count(&ended, "tape_left")? == 0, "both follow it to the end");
+    let script = format!("({walks} sequential 8192 2); {walks} sequential 8192 3");
+    let ended = run_with(&format!("{name}-other"), &tape, &["--local", "16M"], &["sh", "-c", &script])?;
+    ended.expect(CODE, "done")?;
+    ensure!(count(&ended, "tape_processes")? == 1, "it is another's");
+    Ok(())
+}
+
+/// A program of the same name that was built anew is another one: it runs without, and the user is told.
+fn built_anew(name: &str) -> Result<()> {
+    let walks = walks()?;
+    let (tape, _) = planned(name, &[&walks, "sequential", "8192", "1"])?;
+    let other = c_program("walks", &["-O1"])?;
+    let place = places::emptied(places::tests().join("lifecycle").join("tapes-built-anew"))?.join("walks");
+    std::fs::copy(other, &place)?;
+    let program = place.display().to_string();
+    let ended = run_with(name, &tape, &["--local", "16M"], &[&program, "sequential", "8192", "1"])?;
+    ended.expect(CODE, "done")?;
+    ensure!(count(&ended, "tape_processes")? == 0 && ended.stderr.contains("built anew"), "{}", ended.stderr);
     Ok(())
 }
 

@@ -92,8 +92,7 @@ fn behind_a_shell(name: &str) -> Result<()> {
     let listed = show(&format!("{name}-list"), &folder)?;
     ensure!(listed.as_array().map(Vec::len) == Some(found.len()), "{listed}");
     ensure!(listed[0]["pages"].as_u64() >= Some(4096) && listed[0]["process"] == second.process, "{}", listed[0]);
-    let planned = ["tape", &folder.display().to_string(), "--local", "50%"];
-    let refusal = Launch::bare(&format!("{name}-tape"), &planned)?.run()?;
+    let refusal = Launch::bare(&format!("{name}-sim"), &["sim", &folder.display().to_string()])?.run()?;
     ensure!(refusal.code == 125 && refusal.stderr.contains(&walks[1].path.display().to_string()), "{}", refusal.stderr);
     let one = ["tape", &walks[1].path.display().to_string(), "--local", "50%"];
     Launch::bare(&format!("{name}-one"), &one)?.run()?.expect(0, "slowdown")?;

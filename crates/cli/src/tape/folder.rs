@@ -1,0 +1,246 @@
+//! Folders: of the traces of a run's processes, a tape is planned for each; `hinterland run --tape FOLDER/` has each process follow its own.
+//!
+//! ```text
+//!   TRACES/PID.trace, PID-2.trace … ──► TAPES/PID.tape, PID-2.tape …      but for children that were forked and called no exec: those follow none
+//! ```
+
+use super::planned::{self, open};
+use super::report::{self, Report};
+use super::{OrderArg, PlanArgs, Refusal};
+use crate::error::complain;
+use crate::print;
+use crate::table::table;
+use crate::trace::folder as traces;
+use hinterland_tape::plan::PlanError;
+use hinterland_tape::tape::{Tape, TapeHead};
+use hinterland_units::{ByteCount, Foreign, PageCount};
+use serde::Serialize;
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+/// Tapes that are listed for people.
+const LISTED_MAX: usize = 32;
+/// How the names of tapes end.
+const ENDING: &str = "tape";
+
+/// The files of a folder that are called tapes.
+///
+/// # Errors
+/// It cannot be read.
+pub fn paths(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    traces::with_ending(folder, ENDING)
+}
+
+/// When a trace was begun, its process, its file.
+type Begun = (u64, u32, PathBuf);
+
+/// The order of tapes: that in which their traces were begun, as far as it is known.
+pub fn order<'a>(head: &TapeHead, path: &'a Path) -> (u64, u32, &'a Path) {
+    (head.begun_unix_s, head.process, path)
+}
+
+/// Plans a tape for each trace of a folder.
+pub(super) fn run(args: &PlanArgs) -> Result<(), Refusal> {
+    if args.order == Some(OrderArg::Sets) {
+        return Err(Refusal::OneTrace);
+    }
+    let folder = args.traces.first().cloned().unwrap_or_default();
+    let io = |path: &Path| {
+        let path = path.to_path_buf();
+        move |source| Refusal::Io { path, source }
+    };
+    let mut found = traces::paths(&folder).map_err(io(&folder))?;
+    if found.is_empty() {
+        return Err(Refusal::NoTraces { folder });
+    }
+    found.sort();
+    if let Some(output) = &args.output {
+        begin(output).map_err(io(output))?;
+    }
+    let (mut reports, mut forked, mut untouched) = (Vec::new(), 0, 0);
+    for path in found {
+        match plan(args, &path) {
+            Ok(Some((order, report))) => reports.push((order, report)),
+            Ok(None) => forked += 1,
+            Err(Refusal::Plan { source: PlanError::Empty, .. }) => untouched += 1,
+            Err(refusal @ Refusal::Io { .. }) => return Err(refusal),
+            Err(refusal) => complain(format_args!("{refusal}; there is no tape of it")),
+        }
+    }
+    for (count, why) in [
+        (forked, "of children that were forked and called no exec, which follow none"),
+        (untouched, "without references"),
+    ] {
+        if count > 0 {
+            complain(format_args!("{}: no tapes of {count} traces {why}", folder.display()));
+        }
+    }
+    if reports.is_empty() {
+        return Err(Refusal::NonePlanned { folder });
+    }
+    reports.sort_by(|(one, _), (other, _)| one.cmp(other));
+    let reports: Vec<Report> = reports.into_iter().map(|(_, report)| report).collect();
+    let written = match args.json {
+        true => print::json(&(serde_json::to_string_pretty(&reports)? + "\n")),
+        false => print::text(&planned_text(&reports)),
+    };
+    written.map(drop).map_err(Refusal::Output)
+}
+
+/// Makes the folder for tapes, which has none.
+fn begin(output: &Path) -> io::Result<()> {
+    match fs::create_dir(output) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    if paths(output)?.is_empty() {
+        return Ok(());
+    }
+    Err(io::Error::other("it has tapes of another run; name another folder, or remove them"))
+}
+
+/// The plan of one trace, whose tape is written, and what its place among others follows from. `None`: it is a forked child's.
+fn plan(args: &PlanArgs, path: &Path) -> Result<Option<(Begun, Report)>, Refusal> {
+    let bytes = fs::read(path).map_err(|source| Refusal::Io { path: path.into(), source })?;
+    let trace = open(path, &bytes)?;
+    let head = trace.head();
+    if head.is_forked {
+        return Ok(None);
+    }
+    let order = (head.begun_unix_s, head.process, path.to_path_buf());
+    let name = path.with_extension(ENDING);
+    let output = args.output.as_ref().zip(name.file_name()).map(|(folder, name)| folder.join(name));
+    let args = PlanArgs { output, ..args.clone() };
+    let planned = planned::of(&args, path.into(), trace)?;
+    Ok(Some((order, report::of(&args, &planned))))
+}
+
+fn bytes_of(pages: u64) -> String {
+    ByteCount(PageCount(pages).bytes()).to_string()
+}
+
+fn planned_text(reports: &[Report]) -> String {
+    let mut rows = table(&["tape", "peak", "local", "eviction", "fetched", "in", "out", "slowdown", "program"], 1..8);
+    for report in reports.iter().take(LISTED_MAX) {
+        let file = report.tape.as_ref().unwrap_or(&report.trace);
+        let wanted = &report.wanted;
+        rows.add_row([
+            Path::new(file).file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            bytes_of(report.pages),
+            bytes_of(wanted.local_pages),
+            wanted.eviction.to_owned(),
+            wanted.fetched_pages.to_string(),
+            ByteCount(wanted.bytes_in).to_string(),
+            ByteCount(wanted.bytes_out).to_string(),
+            wanted.slowdown.map_or("–".into(), |slowdown| format!("{slowdown:.2}")),
+            Foreign(&report.program).to_string(),
+        ]);
+    }
+    format!("{rows}\n{}", more(reports.len()))
+}
+
+fn more(count: usize) -> String {
+    match count.saturating_sub(LISTED_MAX) {
+        0 => String::new(),
+        more => format!("{more} more: --json lists all\n"),
+    }
+}
+
+/// One tape of a folder.
+#[derive(Serialize, Default)]
+struct Listed {
+    /// Where it is.
+    tape: PathBuf,
+    /// The traced process; 0: not known.
+    process: u32,
+    /// The program.
+    program: String,
+    /// Program and arguments; cut where they are long.
+    command: String,
+    /// The program's build-id, hexadecimal; empty: none is known, and the name of its file counts.
+    build_id: String,
+    /// Tells its arguments apart; hexadecimal.
+    arguments_digest: String,
+    /// Local memory that it was planned for, in pages.
+    local_pages: u64,
+    /// Different pages in the trace.
+    peak_pages: u64,
+    /// ordered: pages in their order, sets: the sets of phases.
+    order: &'static str,
+    /// Threads that it is for.
+    threads: usize,
+    /// Pages to fetch, of all threads.
+    fetched_pages: u64,
+    /// Bytes of the file.
+    bytes: u64,
+    /// Why it cannot be used.
+    damage: Option<String>,
+}
+
+impl Listed {
+    fn of(tape: PathBuf) -> io::Result<(Begun, Listed)> {
+        let bytes = fs::read(&tape)?;
+        let (length, place) = (bytes.len() as u64, tape.clone());
+        let found = match Tape::open(&bytes) {
+            Ok(found) => found,
+            Err(error) => {
+                let listed = Listed { tape, bytes: length, damage: Some(error.to_string()), ..Listed::default() };
+                return Ok(((u64::MAX, 0, place), listed));
+            }
+        };
+        let head = found.head();
+        let listed = Listed {
+            tape,
+            process: head.process,
+            program: head.program.clone(),
+            command: head.command.clone(),
+            build_id: head.build_id.clone(),
+            arguments_digest: format!("{:016x}", head.arguments_digest),
+            local_pages: head.local_pages,
+            peak_pages: head.peak_pages,
+            order: head.order.name(),
+            threads: found.threads().len(),
+            fetched_pages: found.threads().iter().map(|thread| thread.fetched).sum(),
+            bytes: length,
+            damage: None,
+        };
+        Ok(((head.begun_unix_s, head.process, place), listed))
+    }
+}
+
+/// Shows what is in a folder of tapes.
+pub(super) fn show(folder: &Path, json: bool) -> Result<(), Refusal> {
+    let io = |source| Refusal::Io { path: folder.into(), source };
+    let mut tapes =
+        paths(folder).map_err(io)?.into_iter().map(Listed::of).collect::<io::Result<Vec<_>>>().map_err(io)?;
+    tapes.sort_by(|(one, _), (other, _)| one.cmp(other));
+    let tapes: Vec<Listed> = tapes.into_iter().map(|(_, tape)| tape).collect();
+    let written = match json {
+        true => print::json(&(serde_json::to_string_pretty(&tapes)? + "\n")),
+        false => print::text(&shown_text(folder, &tapes)),
+    };
+    written.map(drop).map_err(Refusal::Output)
+}
+
+fn shown_text(folder: &Path, tapes: &[Listed]) -> String {
+    if tapes.is_empty() {
+        return format!("{}: no tapes\n", folder.display());
+    }
+    let mut rows = table(&["tape", "process", "peak", "local", "threads", "fetched", "size", "order", "command"], 1..7);
+    for of in tapes.iter().take(LISTED_MAX) {
+        let command = if of.command.is_empty() { &of.program } else { &of.command };
+        rows.add_row([
+            of.tape.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            of.process.to_string(),
+            bytes_of(of.peak_pages),
+            bytes_of(of.local_pages),
+            of.threads.to_string(),
+            of.fetched_pages.to_string(),
+            ByteCount(of.bytes).to_string(),
+            if of.damage.is_some() { "damaged".to_owned() } else { of.order.to_owned() },
+            Foreign(command).to_string(),
+        ]);
+    }
+    format!("{rows}\n{}", more(tapes.len()))
+}

@@ -1,0 +1,257 @@
+//! Runs of several processes with a folder of tapes: each process follows the tape of its own program and arguments, the others run without, and
+//! what is wrong with the folder is said and does no harm.
+
+use anyhow::{Context, Result, ensure};
+use hinterland_tape::tape::Tape;
+use hinterland_tests::launch::{Ended, Launch, c_program};
+use hinterland_tests::suite::{NamedTest, Trial};
+use hinterland_tests::{places, skips, suite};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// What `walks` ends with.
+const CODE: i32 = 7;
+
+/// The tests of this file.
+pub fn trials() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    let mut add = |name: String, test: NamedTest| {
+        trials.push(suite::named(format!("lifecycle::taped_trees::{name}"), skips::no_userfaultfd, test));
+    };
+    for path in ["monitor", "inline"] {
+        add(format!("each_its_own::{path}"), Box::new(move |name| each_its_own(name, path)));
+        add(format!("at_once::{path}"), Box::new(move |name| at_once(name, path)));
+        add(format!("after_exec::{path}"), Box::new(move |name| after_exec(name, path)));
+        add(format!("forked::{path}"), Box::new(move |name| forked(name, path)));
+    }
+    add("other_arguments".into(), Box::new(other_arguments));
+    add("of_other_programs".into(), Box::new(of_other_programs));
+    add("damaged".into(), Box::new(damaged));
+    add("refused".into(), Box::new(refused));
+    trials
+}
+
+fn walks() -> Result<String> {
+    Ok(c_program("walks", &[])?.display().to_string())
+}
+
+/// Traces all processes of a shell's line, and plans a tape for 16 MiB for each; where they are, and what was printed.
+fn planned(name: &str, line: &str, code: i32) -> Result<(PathBuf, String)> {
+    let folder = |what: &str| places::tests().join("lifecycle").join(format!("{}-{what}", name.replace("::", "-")));
+    let (traces, tapes) = (folder("traces"), folder("tapes"));
+    for folder in [&traces, &tapes] {
+        if folder.exists() {
+            std::fs::remove_dir_all(folder)?;
+        }
+    }
+    let output = format!("{}/", traces.display());
+    let words = ["trace", "-o", &output, "--microset", "64", "--", "sh", "-c", line];
+    let traced = Launch::bare(&format!("{name}-trace"), &words)?.run()?;
+    traced.expect(code, "done")?;
+    let words = ["tape", &output, "--local", "16M", "-o", &format!("{}/", tapes.display())];
+    Launch::bare(&format!("{name}-plan"), &words)?.run()?.expect(0, "fetched")?;
+    Ok((tapes, traced.stdout))
+}
+
+fn run(name: &str, tapes: &Path, options: &[&str], line: &str) -> Result<Ended> {
+    let tapes = format!("{}/", tapes.display());
+    Launch::new(name, &[&["--tape", &tapes, "--quiet"], options].concat(), &["sh", "-c", line])?.run()
+}
+
+/// The file of the tape of a program with these arguments.
+fn tape_of(tapes: &Path, arguments: &str) -> Result<String> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(tapes)? {
+        let path = entry?.path();
+        let bytes = std::fs::read(&path)?;
+        let tape = Tape::open(&bytes).with_context(|| path.display().to_string())?;
+        if tape.head().command.split_once(' ').is_some_and(|(_, of)| of == arguments) {
+            ensure!(!tape.head().build_id.is_empty(), "the tape of {arguments} has no build-id");
+            found.push(path.file_name().unwrap_or_default().to_string_lossy().into_owned());
+        }
+    }
+    ensure!(found.len() == 1, "{} tapes of {arguments}", found.len());
+    found.pop().context("no tape")
+}
+
+/// The processes that ran a program, in the order of their numbers.
+fn processes(ended: &Ended, program: &str) -> Result<Vec<Value>> {
+    let stats = ended.stats()?;
+    let all = stats["processes"].as_array().context("no processes")?;
+    let mut found: Vec<Value> = all.iter().filter(|process| process["program"] == program).cloned().collect();
+    found.sort_by_key(|process| process["pid"].as_u64());
+    Ok(found)
+}
+
+fn count(of: &Value, figure: &str) -> Result<u64> {
+    of[figure].as_u64().with_context(|| format!("no {figure}"))
+}
+
+/// A process followed the tape to its end, and nearly all that it needed was there.
+fn followed(process: &Value, tape: &str) -> Result<()> {
+    ensure!(process["tape"] == tape, "{} instead of {tape}", process["tape"]);
+    let [threads, left, pages, major] =
+        ["tape_threads", "tape_left", "tape_pages", "major_faults"].map(|figure| count(process, figure));
+    let (threads, left, pages, major) = (threads?, left?, pages?, major?);
+    ensure!(threads == 1 && left == 0, "{threads} threads followed {tape}, and left it {left} times");
+    ensure!(pages >= 3072 && major < pages / 4, "{major} major faults, {pages} pages by {tape}");
+    Ok(())
+}
+
+/// Two programs behind a shell, the second in the background: on another's tape each would be lost at once.
+fn each_its_own(name: &str, path: &str) -> Result<()> {
+    let walks = walks()?;
+    let line = format!("{walks} sequential 8192 3; {walks} permuted-5 8192 3 & wait $!");
+    let (tapes, printed) = planned(name, &line, CODE)?;
+    let ended = run(name, &tapes, &["--local", "20M", "--fault-path", path], &line)?;
+    ended.expect(CODE, "done")?.expect_eviction()?;
+    ensure!(ended.stdout == printed, "{} instead of {printed}", ended.stdout);
+    let found = processes(&ended, &walks)?;
+    ensure!(found.len() == 2, "{} processes", found.len());
+    followed(&found[0], &tape_of(&tapes, "sequential 8192 3")?)?;
+    followed(&found[1], &tape_of(&tapes, "permuted-5 8192 3")?)?;
+    // The other way round each finds its own just as well.
+    let line = format!("{walks} permuted-5 8192 3; {walks} sequential 8192 3");
+    let ended = run(&format!("{name}-turned"), &tapes, &["--local", "20M", "--fault-path", path], &line)?;
+    ended.expect(CODE, "done")?;
+    let found = processes(&ended, &walks)?;
+    followed(&found[0], &tape_of(&tapes, "permuted-5 8192 3")?)?;
+    followed(&found[1], &tape_of(&tapes, "sequential 8192 3")?)
+}
+
+/// Processes that run at the same time, two of them the same program with the same arguments.
+fn at_once(name: &str, path: &str) -> Result<()> {
+    let walks = walks()?;
+    let (walk, other) = (format!("{walks} sequential 8192 3"), format!("{walks} permuted-5 8192 3"));
+    let line = format!("{walk} & {other} & {walk} & wait; echo done");
+    let (tapes, _) = planned(name, &line, 0)?;
+    let ended = run(name, &tapes, &["--local", "24M", "--fault-path", path], &line)?;
+    ended.expect(0, "done")?.expect_eviction()?;
+    ensure!(ended.stdout.matches("done").count() == 4 && !ended.stdout.contains("WRONG"), "{}", ended.stdout);
+    let found = processes(&ended, &walks)?;
+    let mut names: Vec<&str> = found.iter().filter_map(|process| process["tape"].as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    ensure!(found.len() == 3 && names.len() == 3, "{} processes took {names:?}", found.len());
+    let permuted = tape_of(&tapes, "permuted-5 8192 3")?;
+    ensure!(names.contains(&permuted.as_str()), "{names:?}");
+    // How much of the memory each has when is for the machine to say: how often it leaves its tape is, too.
+    ensure!(found.iter().all(|process| process["tape_threads"] == 1), "{found:?}");
+    Ok(())
+}
+
+/// A program that a process calls exec for follows its own tape, from its beginning.
+fn after_exec(name: &str, path: &str) -> Result<()> {
+    let walks = walks()?;
+    let line = format!("{walks} permuted-5 8192 3; exec {walks} sequential 8192 3");
+    let (tapes, _) = planned(name, &line, CODE)?;
+    let ended = run(name, &tapes, &["--local", "20M", "--fault-path", path], &line)?;
+    ended.expect(CODE, "done")?;
+    let (walk, other) = (tape_of(&tapes, "sequential 8192 3")?, tape_of(&tapes, "permuted-5 8192 3")?);
+    // The shell's number is the lower one.
+    let found = processes(&ended, &walks)?;
+    ensure!(found.len() == 2 && found[0]["pid"].as_u64() < found[1]["pid"].as_u64(), "{found:?}");
+    followed(&found[0], &walk)?;
+    followed(&found[1], &other)
+}
+
+/// A forked child has its own trace, and follows no tape; its parent does.
+fn forked(name: &str, path: &str) -> Result<()> {
+    let program = c_program("forked_walk", &[])?.display().to_string();
+    let (tapes, _) = planned(name, &format!("{program} 6144; exit $?"), 0)?;
+    let ended = run(name, &tapes, &["--local", "16M", "--fault-path", path], &format!("{program} 6144; exit $?"))?;
+    ended.expect(0, "done")?;
+    let found = processes(&ended, &program)?;
+    let (children, parents): (Vec<&Value>, Vec<&Value>) = found.iter().partition(|process| process["forked"] == true);
+    ensure!(children.len() == 1 && parents.len() == 1, "{found:?}");
+    ensure!(parents[0]["tape"] == tape_of(&tapes, "6144")?, "{}", parents[0]["tape"]);
+    ensure!(children[0]["tape"].is_null() && children[0]["tape_threads"] == 0, "{}", children[0]);
+    Ok(())
+}
+
+/// With other arguments than any tape has, a program takes one of those that nobody has taken; one more has none, and is counted.
+fn other_arguments(name: &str) -> Result<()> {
+    let walks = walks()?;
+    let (tapes, _) = planned(name, &format!("{walks} sequential 8192 2; exit $?"), CODE)?;
+    // More rounds of the same, as with another input.
+    let line = format!("{walks} sequential 8192 3; {walks} stride-3 8192 3; {walks} sequential 8192 2");
+    let ended = run(name, &tapes, &["--local", "20M"], &line)?;
+    ended.expect(CODE, "done")?;
+    let tape = tape_of(&tapes, "sequential 8192 2")?;
+    let found = processes(&ended, &walks)?;
+    ensure!(found.len() == 3, "{} processes", found.len());
+    ensure!(found[0]["tape"] == tape && found[1]["tape"].is_null(), "{found:?}");
+    followed(&found[2], &tape)?;
+    let stats = ended.stats()?;
+    let without = count(&stats, "tape_processes_without")?;
+    let followed = count(&stats, "tape_processes")?;
+    ensure!(followed >= 2 && without >= 1, "{followed} followed one, {without} had none");
+    let explained = Launch::bare(
+        &format!("{name}-explain"),
+        &["explain", &ended.directory().join("stats.json").display().to_string()],
+    )?
+    .run()?;
+    explained.expect(0, &format!("{followed} of {} processes followed one", followed + without))?;
+    Ok(())
+}
+
+/// Tapes of none of the run's programs: it runs as without, and the user is told.
+fn of_other_programs(name: &str) -> Result<()> {
+    let walks = walks()?;
+    let (tapes, _) = planned(name, &format!("exec {walks} sequential 8192 1"), CODE)?;
+    let keep = tape_of(&tapes, "sequential 8192 1")?;
+    for entry in std::fs::read_dir(&tapes)? {
+        let path = entry?.path();
+        if path.file_name() != Some(keep.as_ref()) {
+            std::fs::remove_file(path)?;
+        }
+    }
+    let ended = run(name, &tapes, &["--local", "16M"], "echo native")?;
+    ended.expect(0, "native")?;
+    ensure!(ended.stderr.contains("has tapes of walks, and no process of the run was"), "{}", ended.stderr);
+    ensure!(count(&ended.stats()?, "tape_processes")? == 0, "one was followed");
+    Ok(())
+}
+
+/// What is damaged, foreign or of a later version is named and left out; what is whole is followed, and a tape of an older version by the name of its program.
+fn damaged(name: &str) -> Result<()> {
+    let walks = walks()?;
+    let line = format!("{walks} sequential 8192 2; {walks} permuted-5 8192 2");
+    let (tapes, printed) = planned(name, &line, CODE)?;
+    let (whole, cut) = (tape_of(&tapes, "sequential 8192 2")?, tape_of(&tapes, "permuted-5 8192 2")?);
+    let bytes = std::fs::read(tapes.join(&cut))?;
+    std::fs::write(tapes.join(&cut), &bytes[..bytes.len() / 2])?;
+    let mut later = bytes.clone();
+    later[4] = 9;
+    std::fs::write(tapes.join("later.tape"), later)?;
+    std::fs::write(tapes.join("text.tape"), "no tape at all")?;
+    std::fs::create_dir(tapes.join("folder.tape"))?;
+    let ended = run(name, &tapes, &["--local", "20M"], &line)?;
+    ended.expect(CODE, "done")?;
+    ensure!(ended.stdout == printed, "{} instead of {printed}", ended.stdout);
+    for (file, why) in [
+        (cut.as_str(), "plan the tape again"),
+        ("later.tape", "format version 9"),
+        ("text.tape", "this is no tape"),
+        ("folder.tape", "a tape is a file"),
+    ] {
+        let said =
+            ended.stderr.lines().any(|line| line.contains(file) && line.contains(why) && line.contains("left out"));
+        ensure!(said, "no word of {file}: {}", ended.stderr);
+    }
+    followed(&processes(&ended, &walks)?[0], &whole)
+}
+
+/// What has no tape at all is refused before the program starts, and so is a share of what is not known.
+fn refused(name: &str) -> Result<()> {
+    let walks = walks()?;
+    let (tapes, _) = planned(name, &format!("exec {walks} sequential 8192 1"), CODE)?;
+    let share = run(&format!("{name}-share"), &tapes, &["--local", "20%"], "echo started")?;
+    share.expect_refusal(&["which of these run at the same time"])?.expect(125, "")?;
+    let empty = places::emptied(places::tests().join("lifecycle").join("taped-trees-empty"))?;
+    run(&format!("{name}-empty"), &empty, &[], "echo started")?.expect_refusal(&["a folder without tapes"])?;
+    std::fs::write(empty.join("text.tape"), "no tape at all")?;
+    run(&format!("{name}-text"), &empty, &[], "echo started")?.expect_refusal(&["no tape in it can be used"])?;
+    run(&format!("{name}-nowhere"), &empty.join("nowhere"), &[], "echo started")?.expect_refusal(&["No such file"])?;
+    Ok(())
+}
