@@ -15,7 +15,7 @@ from pathlib import Path
 
 from fault_paths import machine
 
-HERE = Path(__file__).parent / "programs"
+HERE = Path(__file__).absolute().parent / "programs"
 LOCAL_MIN = 16 << 20
 VALUE_BYTES = 1000
 BATCH = 32

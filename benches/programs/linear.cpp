@@ -1,6 +1,7 @@
 // The C++ programs of 3PO's Table 2, with Eigen.
 //
 // usage: linear dot_prod|mvmul|matmul|sparse_mul MIB, or linear matmul_p MIB THREADS      (MIB: all vectors and matrices together)
+//        linear dot_prod|mvmul|matmul|matmul_p MIB THREADS half|random      with so many random numbers that LZ4 makes a half of all, or only those
 //
 //   dot_prod     the dot product of two vectors
 //   mvmul        a square matrix by a vector
@@ -8,7 +9,7 @@
 //   matmul_p     the same; each of THREADS threads has as many rows of the product (OpenMP, static)
 //   sparse_mul   two sparse square matrices, of which 90 % are zeroes
 //
-// All numbers are small integers, so sums are exact in whatever order they are made. Output: a sum or two of the result.
+// All numbers are small integers, so sums are exact in whatever order they are made; random ones are between 0 and 1. Output: a sum or two of the result.
 #include "common.h"
 #include <Eigen/Dense>
 #include <Eigen/SparseCore>
@@ -21,15 +22,21 @@
 using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 using Sparse = Eigen::SparseMatrix<double, Eigen::RowMajor>;
 
-static double small() { return static_cast<double>(next() % 16) - 8; }
+// Of 512 numbers, a page.
+static unsigned random_of_page;
+
+static double number() {
+    static unsigned count;
+    return count++ % 512 < random_of_page ? static_cast<double>(next() >> 11) * 0x1p-53 : static_cast<double>(next() % 16) - 8;
+}
 
 static Eigen::Index side(size_t bytes, double bytes_of_each) {
     return static_cast<Eigen::Index>(std::sqrt(static_cast<double>(bytes) / bytes_of_each));
 }
 
-static Matrix matrix(Eigen::Index rows) { return Matrix::NullaryExpr(rows, rows, [] { return small(); }); }
+static Matrix matrix(Eigen::Index rows) { return Matrix::NullaryExpr(rows, rows, [] { return number(); }); }
 
-static Eigen::VectorXd vector(Eigen::Index length) { return Eigen::VectorXd::NullaryExpr(length, [] { return small(); }); }
+static Eigen::VectorXd vector(Eigen::Index length) { return Eigen::VectorXd::NullaryExpr(length, [] { return number(); }); }
 
 static void dot_prod(size_t bytes) {
     const auto length = static_cast<Eigen::Index>(bytes / (2 * sizeof(double)));
@@ -92,6 +99,9 @@ int main(int argc, char **argv) {
     const char *name = argc > 2 ? argv[1] : "";
     const size_t bytes = argc > 2 ? strtoull(argv[2], nullptr, 10) << 20 : 0;
     const int threads = argc > 3 ? atoi(argv[3]) : 1;
+    const char *data = argc > 4 ? argv[4] : "";
+    // LZ4 makes 36 % of small integers.
+    random_of_page = !strcmp(data, "random") ? 512 : !strcmp(data, "half") ? 112 : 0;
     if (bytes == 0 || threads < 1) name = "";
     if (!strcmp(name, "dot_prod")) dot_prod(bytes);
     else if (!strcmp(name, "mvmul")) mvmul(bytes);
@@ -99,7 +109,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(name, "matmul_p")) matmul_p(bytes, threads);
     else if (!strcmp(name, "sparse_mul")) sparse_mul(bytes);
     else {
-        fprintf(stderr, "usage: linear dot_prod|mvmul|matmul|sparse_mul MIB, or linear matmul_p MIB THREADS\n");
+        fprintf(stderr, "usage: linear dot_prod|mvmul|matmul|sparse_mul MIB, or linear matmul_p MIB THREADS [half|random]\n");
         return 2;
     }
     return 0;

@@ -45,6 +45,9 @@ enum Command {
     Prefetch(prefetch::PrefetchArgs),
     Nodes(nodes::NodesArgs),
     Plot(report::plot::PlotArgs),
+    /// One command in a memory cgroup, measured; started by other benches
+    #[command(hide = true)]
+    Measure(programs::MeasureArgs),
     /// One run of one pattern; started by the bench itself
     #[command(hide = true)]
     Worker(worker::WorkerArgs),
@@ -84,6 +87,7 @@ pub fn main() -> ExitCode {
         Command::Prefetch(args) => prefetch::run(&args),
         Command::Nodes(args) => nodes::run(&args),
         Command::Plot(args) => report::plot::run(&args),
+        Command::Measure(args) => programs::run_measure(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -275,6 +275,34 @@ fn a_program_is_measured_beside_the_kernel_at_equal_ram() {
 }
 
 #[test]
+fn a_command_of_another_bench_gets_the_limit_with_which_it_takes_as_much_ram_as_it_should() {
+    let directory = tempfile::tempdir().unwrap();
+    let _zram = ZRAM.lock().unwrap();
+    let before = Machine::look(directory.path());
+    if !before.can_swap() {
+        eprintln!("skipped: needs root, a free zram0, and no swap in use");
+        return;
+    }
+    let measured = |options: &[&str]| -> Value {
+        let made = "made = [(b'%d' % i) * 600 for i in range(25000)]; print(sum(map(sum, made)))";
+        let output = bench("measure").args(options).args(["--", "python3", "-c", made]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let bytes = |of: &Value| of.as_u64().unwrap();
+    let native = measured(&[]);
+    let total = bytes(&native["run"]["total_ram_peak_bytes"]);
+    let found = measured(&["--ram", &(total / 4 * 3).to_string()]);
+    let (chosen, peak) = (&found["chosen"], bytes(&found["native"]["anonymous_peak_bytes"]));
+    assert!(bytes(&chosen["limit_bytes"]) < total && bytes(&chosen["total_ram_peak_bytes"]) < total, "{found}");
+    let limit = bytes(&chosen["limit_bytes"]).to_string();
+    let limited = measured(&["--limit", &limit, "--peak", &peak.to_string()]);
+    assert!(bytes(&limited["run"]["zram_peak_bytes"]) > 1 << 20, "{limited}");
+    assert!(native["digest"] == found["digest"] && native["digest"] == limited["digest"], "{native} {limited}");
+    assert_eq!(Machine::look(directory.path()), before);
+}
+
+#[test]
 fn the_machine_is_as_before_however_the_bench_ends() {
     let _zram = ZRAM.lock().unwrap();
     // A directory on a disk: /tmp may be no place to swap to.

@@ -5,6 +5,7 @@
 //! run       one run in a memory cgroup, measured
 //! trials    the kernel's limit with which its total RAM is Hinterland's, and its best setting
 //! rounds    what runs when
+//! measure   one command, for benches that run programs of their own
 //! report    rows with paired ratios, targets, a table; plot: the picture
 //! ```
 //!
@@ -12,6 +13,7 @@
 //! launcher) is measured; the kernel's limit is then tried until it takes as much, its compressed pages included. With `--budget ram`
 //! Hinterland, too, divides what it took in all as it likes: it gets `--ram`.
 
+mod measure;
 mod plot;
 mod program;
 mod redis;
@@ -20,20 +22,19 @@ mod rounds;
 mod run;
 mod trials;
 
+pub use measure::{MeasureArgs, run as run_measure};
 pub use plot::draw;
 
 use super::error::BenchError;
 use super::report::Destination;
 use super::rivals;
-use super::rivals::cgroup::Hierarchy;
-use super::rivals::undo::{Changes, Undo};
+use super::rivals::undo::Changes;
 use super::rivals::zram;
 use crate::executables::Executables;
 use hinterland_units::{Budget, ByteCount};
 use program::Named;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
-use std::time::Duration;
 
 /// What bounds Hinterland.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
@@ -106,6 +107,14 @@ pub struct ProgramsArgs {
     launcher: Option<PathBuf>,
 }
 
+/// A swap area is so many times the native peak: the kernel can keep copies of pages that it reads back (`vm_swap_full`, mm/swap.h).
+const SWAP_PER_PEAK: u64 = 3;
+
+/// The swap area for a program with that native peak.
+fn swap_bytes(peak_bytes: u64) -> u64 {
+    peak_bytes * SWAP_PER_PEAK
+}
+
 /// Measures and reports.
 ///
 /// # Errors
@@ -127,16 +136,8 @@ pub fn run(args: &ProgramsArgs) -> Result<(), BenchError> {
         return Err(BenchError::Setting(format!("--compressor {unknown}: this kernel's zram offers {offered}")));
     }
     let changes = Changes::begin()?;
-    let directory = tempfile::tempdir().map_err(BenchError::io("make a directory in", &std::env::temp_dir()))?.keep();
-    let _directory = changes.register(Undo::RemoveDirectory(directory.clone()));
-    let machine = run::Machine {
-        hierarchy: Hierarchy::find()?,
-        changes: &changes,
-        launcher: launcher.canonicalize().map_err(BenchError::io("find", &launcher))?,
-        options: args.run_option.clone(),
-        longest: Duration::from_secs(args.seconds_max),
-        directory,
-    };
+    let launcher = launcher.canonicalize().map_err(BenchError::io("find", &launcher))?;
+    let machine = run::Machine::begin(&changes, launcher, args.run_option.clone(), args.seconds_max)?;
     let settings =
         trials::settings(if args.compressor.is_empty() { &offered } else { &args.compressor }, &args.page_cluster);
     let report = rounds::measure(args, &machine, &settings)?;

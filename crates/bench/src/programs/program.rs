@@ -153,6 +153,15 @@ pub struct Program {
 }
 
 impl Program {
+    /// A command line, with the environment of this process.
+    pub fn of(words: Vec<String>) -> Program {
+        Program {
+            name: "command",
+            line: Line { environment: std::env::vars().collect(), ..Line::of(words) },
+            client: None,
+        }
+    }
+
     /// The command behind the words of `launcher`, in `directory`. Its environment is the same in every run.
     ///
     /// # Errors

@@ -5,13 +5,11 @@ use super::program::{ALL, Named, Program};
 use super::report::{Report, Row, Skipped};
 use super::run::{Budget, How, Machine, Run};
 use super::trials::{Search, Setting, Trial};
-use super::{Bound, ProgramsArgs};
+use super::{Bound, ProgramsArgs, swap_bytes};
 use crate::error::BenchError;
 use crate::report::model::Origin;
 use std::time::{Duration, Instant};
 
-/// A swap area is so many times the native peak: the kernel can keep copies of pages that it reads back (`vm_swap_full`, mm/swap.h).
-const SWAP_PER_PEAK: u64 = 3;
 /// The compressed store may be so many times the native peak: never full.
 const FAR_PER_PEAK: u64 = 4;
 
@@ -98,12 +96,10 @@ fn begin(
         Ok(program) => program,
         Err(reason) => return Ok(Err(reason)),
     };
-    let (native, digest) = match machine.run(&program, &How::Native)? {
-        Ok(first) => first,
-        Err(reason) => return Ok(Err(format!("the native run: {reason}"))),
+    let mut case = match Case::begin(program, machine)? {
+        Ok(case) => case,
+        Err(reason) => return Ok(Err(reason)),
     };
-    tell("first", "native", "", &Ok(native));
-    let mut case = Case { program, digest, native, natives: Vec::new(), shares: Vec::new() };
     for percent in &args.local {
         let share = case.share(*percent, args.budget, machine, settings)?;
         case.shares.push(share);
@@ -112,6 +108,24 @@ fn begin(
 }
 
 impl Case {
+    /// The first native run of a program; why there is none.
+    ///
+    /// # Errors
+    /// The machine cannot be set up for it.
+    pub fn begin(program: Program, machine: &Machine) -> Result<Result<Case, String>, BenchError> {
+        let (native, digest) = match machine.run(&program, &How::Native)? {
+            Ok(first) => first,
+            Err(reason) => return Ok(Err(format!("the native run: {reason}"))),
+        };
+        tell("first", "native", "", &Ok(native));
+        Ok(Ok(Case { program, digest, native, natives: Vec::new(), shares: Vec::new() }))
+    }
+
+    /// Of the first native run's output.
+    pub fn digest(&self) -> u64 {
+        self.digest
+    }
+
     /// The program's name.
     pub fn name(&self) -> &'static str {
         self.program.name
@@ -130,7 +144,7 @@ impl Case {
     }
 
     fn zram(&self, trial: &Trial) -> How {
-        let swap_bytes = self.native.anonymous_peak_bytes * SWAP_PER_PEAK;
+        let swap_bytes = swap_bytes(self.native.anonymous_peak_bytes);
         How::Zram { setting: trial.setting.clone(), limit_bytes: trial.limit_bytes, swap_bytes }
     }
 
@@ -158,7 +172,10 @@ impl Case {
     }
 
     /// Searches the limit with the first setting, tries the others with it, and searches again with the fastest if that is another one.
-    fn choose(
+    ///
+    /// # Errors
+    /// The machine cannot be set up.
+    pub fn choose(
         &self,
         search: &Search,
         machine: &Machine,
@@ -199,7 +216,7 @@ impl Case {
     }
 
     fn trial(&self, machine: &Machine, setting: &Setting, limit_bytes: u64) -> Result<Trial, BenchError> {
-        let swap_bytes = self.native.anonymous_peak_bytes * SWAP_PER_PEAK;
+        let swap_bytes = swap_bytes(self.native.anonymous_peak_bytes);
         let outcome = self.run(machine, &How::Zram { setting: setting.clone(), limit_bytes, swap_bytes })?;
         tell("trial", "zram", &format!(" ({setting}, limit {} MiB)", limit_bytes >> 20), &outcome);
         Ok(Trial::of(setting, limit_bytes, &outcome))

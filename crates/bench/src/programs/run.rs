@@ -6,7 +6,7 @@ use crate::error::BenchError;
 use crate::paging::process::in_words;
 use crate::rivals::cgroup::{Cgroup, Hierarchy};
 use crate::rivals::sysctl::set_page_cluster;
-use crate::rivals::undo::Changes;
+use crate::rivals::undo::{Changes, Guard, Undo};
 use crate::rivals::zram::{self, Zram};
 use crate::worker::machine_seconds;
 use nix::sys::resource::{UsageWho, getrusage};
@@ -122,6 +122,34 @@ pub struct Machine<'a> {
     pub longest: Duration,
     /// For inputs and working directories.
     pub directory: PathBuf,
+    /// What removes it.
+    _directory: Guard,
+}
+
+impl<'a> Machine<'a> {
+    /// With a directory that is removed with the other changes.
+    ///
+    /// # Errors
+    /// There is no memory controller, or no directory can be made.
+    pub fn begin(
+        changes: &'a Changes,
+        launcher: PathBuf,
+        options: Vec<String>,
+        seconds_max: u64,
+    ) -> Result<Machine<'a>, BenchError> {
+        let directory =
+            tempfile::tempdir().map_err(BenchError::io("make a directory in", &std::env::temp_dir()))?.keep();
+        let guard = changes.register(Undo::RemoveDirectory(directory.clone()));
+        Ok(Machine {
+            hierarchy: Hierarchy::find()?,
+            changes,
+            launcher,
+            options,
+            longest: Duration::from_secs(seconds_max),
+            directory,
+            _directory: guard,
+        })
+    }
 }
 
 impl Machine<'_> {
