@@ -32,9 +32,6 @@ pub fn paths(folder: &Path) -> io::Result<Vec<PathBuf>> {
     traces::with_ending(folder, ENDING)
 }
 
-/// When a trace was begun, its process, its file.
-type Begun = (u64, u32, PathBuf);
-
 /// The order of tapes: that in which their traces were begun, as far as it is known.
 pub fn order<'a>(head: &TapeHead, path: &'a Path) -> (u64, u32, &'a Path) {
     (head.begun_unix_s, head.process, path)
@@ -61,17 +58,16 @@ pub(super) fn run(args: &PlanArgs) -> Result<(), Refusal> {
     let (mut reports, mut forked, mut untouched) = (Vec::new(), 0, 0);
     for path in found {
         match plan(args, &path) {
-            Ok(Some((order, report))) => reports.push((order, report)),
+            Ok(Some(report)) => reports.push(report),
             Ok(None) => forked += 1,
             Err(Refusal::Plan { source: PlanError::Empty, .. }) => untouched += 1,
             Err(refusal @ Refusal::Io { .. }) => return Err(refusal),
             Err(refusal) => complain(format_args!("{refusal}; there is no tape of it")),
         }
     }
-    for (count, why) in [
-        (forked, "of children that were forked and called no exec, which follow none"),
-        (untouched, "without references"),
-    ] {
+    for (count, why) in
+        [(forked, "of forked children, which follow none until they call exec"), (untouched, "without references")]
+    {
         if count > 0 {
             complain(format_args!("{}: no tapes of {count} traces {why}", folder.display()));
         }
@@ -79,8 +75,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<(), Refusal> {
     if reports.is_empty() {
         return Err(Refusal::NonePlanned { folder });
     }
-    reports.sort_by(|(one, _), (other, _)| one.cmp(other));
-    let reports: Vec<Report> = reports.into_iter().map(|(_, report)| report).collect();
+    reports.sort_by(|one, other| (other.pages, &one.trace).cmp(&(one.pages, &other.trace)));
     let written = match args.json {
         true => print::json(&(serde_json::to_string_pretty(&reports)? + "\n")),
         false => print::text(&planned_text(&reports)),
@@ -100,20 +95,18 @@ fn begin(output: &Path) -> io::Result<()> {
     Err(io::Error::other("it has tapes of another run; name another folder, or remove them"))
 }
 
-/// The plan of one trace, whose tape is written, and what its place among others follows from. `None`: it is a forked child's.
-fn plan(args: &PlanArgs, path: &Path) -> Result<Option<(Begun, Report)>, Refusal> {
+/// The plan of one trace, whose tape is written. `None`: it is a forked child's.
+fn plan(args: &PlanArgs, path: &Path) -> Result<Option<Report>, Refusal> {
     let bytes = fs::read(path).map_err(|source| Refusal::Io { path: path.into(), source })?;
     let trace = open(path, &bytes)?;
-    let head = trace.head();
-    if head.is_forked {
+    if trace.head().is_forked {
         return Ok(None);
     }
-    let order = (head.begun_unix_s, head.process, path.to_path_buf());
     let name = path.with_extension(ENDING);
     let output = args.output.as_ref().zip(name.file_name()).map(|(folder, name)| folder.join(name));
     let args = PlanArgs { output, ..args.clone() };
     let planned = planned::of(&args, path.into(), trace)?;
-    Ok(Some((order, report::of(&args, &planned))))
+    Ok(Some(report::of(&args, &planned)))
 }
 
 fn bytes_of(pages: u64) -> String {
@@ -179,18 +172,17 @@ struct Listed {
 }
 
 impl Listed {
-    fn of(tape: PathBuf) -> io::Result<(Begun, Listed)> {
+    fn of(tape: PathBuf) -> io::Result<Listed> {
         let bytes = fs::read(&tape)?;
-        let (length, place) = (bytes.len() as u64, tape.clone());
+        let length = bytes.len() as u64;
         let found = match Tape::open(&bytes) {
             Ok(found) => found,
             Err(error) => {
-                let listed = Listed { tape, bytes: length, damage: Some(error.to_string()), ..Listed::default() };
-                return Ok(((u64::MAX, 0, place), listed));
+                return Ok(Listed { tape, bytes: length, damage: Some(error.to_string()), ..Listed::default() });
             }
         };
         let head = found.head();
-        let listed = Listed {
+        Ok(Listed {
             tape,
             process: head.process,
             program: head.program.clone(),
@@ -204,18 +196,16 @@ impl Listed {
             fetched_pages: found.threads().iter().map(|thread| thread.fetched).sum(),
             bytes: length,
             damage: None,
-        };
-        Ok(((head.begun_unix_s, head.process, place), listed))
+        })
     }
 }
 
-/// Shows what is in a folder of tapes.
+/// Shows what is in a folder of tapes, those of most pages first.
 pub(super) fn show(folder: &Path, json: bool) -> Result<(), Refusal> {
     let io = |source| Refusal::Io { path: folder.into(), source };
     let mut tapes =
         paths(folder).map_err(io)?.into_iter().map(Listed::of).collect::<io::Result<Vec<_>>>().map_err(io)?;
-    tapes.sort_by(|(one, _), (other, _)| one.cmp(other));
-    let tapes: Vec<Listed> = tapes.into_iter().map(|(_, tape)| tape).collect();
+    tapes.sort_by(|one, other| (other.peak_pages, &one.tape).cmp(&(one.peak_pages, &other.tape)));
     let written = match json {
         true => print::json(&(serde_json::to_string_pretty(&tapes)? + "\n")),
         false => print::text(&shown_text(folder, &tapes)),

@@ -298,7 +298,7 @@ fn a_folder_of_traces_is_planned_for_as_many_tapes_and_what_cannot_be_is_named()
         "13.trace",
         "14.trace",
         "there is no tape of it",
-        "of 1 traces of children that were forked",
+        "of 1 traces of forked children",
         "of 1 traces without references",
     ] {
         assert!(said.contains(part), "no {part}: {said}");

@@ -25,6 +25,7 @@ pub fn trials() -> Vec<Trial> {
         add(format!("forked::{path}"), Box::new(move |name| forked(name, path)));
     }
     add("other_arguments".into(), Box::new(other_arguments));
+    add("without_build_id".into(), Box::new(without_build_id));
     add("of_other_programs".into(), Box::new(of_other_programs));
     add("damaged".into(), Box::new(damaged));
     add("refused".into(), Box::new(refused));
@@ -195,6 +196,21 @@ fn other_arguments(name: &str) -> Result<()> {
     Ok(())
 }
 
+/// A program that has no build-id is known by the name of its file.
+fn without_build_id(name: &str) -> Result<()> {
+    let walks = c_program("walks", &["-Wl,--build-id=none"])?.display().to_string();
+    let line = format!("{walks} sequential 8192 2; exit $?");
+    let (tapes, _) = planned(name, &line, CODE)?;
+    let ended = run(name, &tapes, &["--local", "20M"], &line)?;
+    ended.expect(CODE, "done")?;
+    let process = processes(&ended, &walks)?.pop().context("no process")?;
+    let file = process["tape"].as_str().context("it followed none")?;
+    let bytes = std::fs::read(tapes.join(file))?;
+    let tape = Tape::open(&bytes)?;
+    ensure!(tape.head().build_id.is_empty() && tape.head().program == walks, "{:?}", tape.head());
+    followed(&process, file)
+}
+
 /// Tapes of none of the run's programs: it runs as without, and the user is told.
 fn of_other_programs(name: &str) -> Result<()> {
     let walks = walks()?;
@@ -213,7 +229,7 @@ fn of_other_programs(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// What is damaged, foreign or of a later version is named and left out; what is whole is followed, and a tape of an older version by the name of its program.
+/// What is damaged, foreign or of a later version is named and left out; what is whole is followed.
 fn damaged(name: &str) -> Result<()> {
     let walks = walks()?;
     let line = format!("{walks} sequential 8192 2; {walks} permuted-5 8192 2");
