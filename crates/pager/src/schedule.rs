@@ -25,6 +25,10 @@ pub(crate) enum Point {
     Copied,
     /// A victim is in its slot; the table does not say so yet.
     TakenOut,
+    /// Write-back owns its page; it has not looked whether somebody needs it.
+    Aged,
+    /// Write-back owns its page, which is to be dropped as free or zero; the table does not say so yet.
+    Dropping,
     /// Write-back owns its page; nothing of its copy is patched yet.
     Patch,
     /// Write-back has patched its page's copy; the table does not say so yet.

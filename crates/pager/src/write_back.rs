@@ -125,7 +125,7 @@ impl WriteBack {
         }
     }
 
-    /// Stores the pages that changed, drops those that did not or are zero.
+    /// Stores the pages that changed, drops those that did not, are zero, or hold what nobody needs (see `Pager::freed`).
     fn write_back(&self, pages: &mut Vec<Owned>) {
         let row = self.pages.row();
         let mut freed: Vec<Released> = Vec::new();
@@ -134,11 +134,15 @@ impl WriteBack {
         for page in pages.drain(..) {
             let has_copy = page.was().copy_retained();
             let bytes = self.staged(&page);
-            if is_zero(bytes) {
+            self.pages.at(Point::Aged, page.page());
+            let is_free = self.pages.table.is_free(page.page());
+            if is_free || is_zero(bytes) {
                 if has_copy {
                     self.far.forget_copies(1);
                 }
-                row.evicted_zero_pages.fetch_add(1, Relaxed);
+                self.pages.at(Point::Dropping, page.page());
+                let counter = if is_free { &row.evicted_free_pages } else { &row.evicted_zero_pages };
+                counter.fetch_add(1, Relaxed);
                 self.local.count_untouched(1);
                 freed.extend(self.pages.complete_untouched(page));
                 continue;

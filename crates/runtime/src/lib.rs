@@ -58,6 +58,7 @@ mod device_pins;
 mod errno;
 mod escaped;
 mod exit;
+mod extents;
 mod fork;
 #[cfg(not(feature = "local-only"))]
 mod fork_group;

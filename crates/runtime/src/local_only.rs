@@ -70,6 +70,10 @@ impl Pager {
 
     pub fn drop_remote(&self, _: PageNo, _: u32) {}
 
+    pub fn freed(&self, _: PageNo, _: u32) {}
+
+    pub fn reused(&self, _: PageNo, _: u32) {}
+
     pub fn zero(&self, first: PageNo, count: u32) {
         for page in 0..count {
             let (start, len) = span(PageNo(first.0 + page), 1);

@@ -109,6 +109,7 @@ pub struct Stats {
     pub evicted_clean_pages: u64,
     pub evicted_dirty_pages: u64,
     pub evicted_zero_pages: u64,
+    pub evicted_free_pages: u64,
     pub prefetcher: String,
     pub prefetcher_source: Option<String>,
     pub read_ahead_pages: Option<u32>,
@@ -215,7 +216,8 @@ pub fn read(path: &Path) -> Result<Stats, Refusal> {
     if stats.fault_path == "none" {
         return Err(Refusal::NotManaged { path, program, reason: stats.reason });
     }
-    let left = stats.evicted_clean_pages + stats.evicted_dirty_pages + stats.evicted_zero_pages;
+    let left =
+        stats.evicted_clean_pages + stats.evicted_dirty_pages + stats.evicted_zero_pages + stats.evicted_free_pages;
     if left + stats.requests() == 0 {
         let [managed, budget] = [stats.managed_peak_bytes, stats.local_budget_bytes].map(crate::report::bytes);
         return Err(Refusal::NothingPaged { path, program, managed, budget });

@@ -130,10 +130,14 @@ impl Summary<'_> {
         if let Some(source) = &self.run.tape_source {
             line("tape", source.clone());
         }
+        let freed = match counters.evicted_free_pages {
+            0 => String::new(),
+            pages => format!(", {} freed", count(pages)),
+        };
         line(
             "evicted",
             format!(
-                "{} clean, {} dirty, {} zero pages",
+                "{} clean, {} dirty, {} zero pages{freed}",
                 count(counters.evicted_clean_pages),
                 count(counters.evicted_dirty_pages),
                 count(counters.evicted_zero_pages)

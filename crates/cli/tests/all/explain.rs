@@ -17,7 +17,7 @@ fn stats() -> Value {
         "stats_version": 2, "program": "job", "fault_path": "inline", "reason": "pages move", "process_count": 1,
         "local_budget_bytes": 1 << 27, "managed_peak_bytes": 1 << 28, "stall_seconds": 1.5, "stall_share": 0.4,
         "first_touch_faults": 20, "major_faults": 6000, "minor_faults": 1000,
-        "evicted_clean_pages": 1, "evicted_dirty_pages": 1, "evicted_zero_pages": 1,
+        "evicted_clean_pages": 1, "evicted_dirty_pages": 1, "evicted_zero_pages": 1, "evicted_free_pages": 1,
         "prefetcher": "streams", "prefetcher_source": null, "read_ahead_pages": null,
         "prefetched_pages": 40_000, "prefetch_hits": 30_000, "prefetch_hits_observed": 1000,
         "prefetch_hits_inferred": 29_000, "prefetched_unmapped_pages": 1100, "prefetch_unused_pages": 40,
@@ -227,7 +227,7 @@ fn what_has_nothing_to_explain_is_refused_with_the_reason() {
     for name in ["major_faults", "minor_faults", "prefetch_hits_observed"] {
         idle[name] = json!(0);
     }
-    for name in ["evicted_clean_pages", "evicted_dirty_pages", "evicted_zero_pages"] {
+    for name in ["evicted_clean_pages", "evicted_dirty_pages", "evicted_zero_pages", "evicted_free_pages"] {
         idle[name] = json!(0);
     }
     let says = refusal(&idle.to_string());

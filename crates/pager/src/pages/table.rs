@@ -6,7 +6,9 @@
 use crate::slot::SwapCached;
 use crate::state::{Entry, State, allowed};
 use crate::sys::sync::Words;
-use crate::sys::sync::atomic::{AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
+use crate::sys::sync::atomic::{
+    AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::SeqCst,
+};
 use hinterland_sys::SysError;
 use hinterland_units::{PageBytes, PageNo};
 use twox_hash::XxHash3_128;
@@ -14,8 +16,8 @@ use twox_hash::XxHash3_128;
 /// Pages in a chunk: what one page-table page of the kernel maps (2 MiB).
 pub const CHUNK_PAGES: u32 = 512;
 
-/// Pages in a word of the bitmap of open pages.
-const OPEN_BITS: usize = 64;
+/// Pages in a word of a bitmap.
+const WORD_PAGES: usize = 64;
 
 /// A 128-bit content hash: integrity check and proof that a page did not change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -38,6 +40,8 @@ pub struct PageTable {
     chunks: Words<AtomicU32>,
     /// One bit for each page.
     open: Words<AtomicU64>,
+    /// One bit for each page: nobody needs its content.
+    free: Words<AtomicU64>,
     /// The first page that the program could ever touch, and the one after the last.
     open_first: AtomicU32,
     open_end: AtomicU32,
@@ -60,7 +64,8 @@ impl PageTable {
             hashes: Words::new(2 * n)?,
             slots: Words::new(n)?,
             chunks: Words::new(chunks)?,
-            open: Words::new(n.div_ceil(OPEN_BITS))?,
+            open: Words::new(n.div_ceil(WORD_PAGES))?,
+            free: Words::new(n.div_ceil(WORD_PAGES))?,
             open_first: AtomicU32::new(u32::MAX),
             open_end: AtomicU32::new(0),
             touched_first: AtomicU32::new(u32::MAX),
@@ -178,22 +183,36 @@ impl PageTable {
 
     /// Notes that the program may touch the pages of a range, or not.
     pub fn set_open(&self, first: PageNo, count: u32, open: bool) {
-        let end = (first.index() + count as usize).min(self.pages as usize);
-        let mut page = first.index();
         if open {
             self.open_first.fetch_min(first.0, Relaxed);
             self.open_end.fetch_max(first.0.saturating_add(count).min(self.pages), Relaxed);
         }
+        self.set_bits(&self.open, first, count, open);
+    }
+
+    /// Notes that nobody needs what the pages of a range hold, or that it is somebody's again.
+    pub fn set_free(&self, first: PageNo, count: u32, free: bool) {
+        self.set_bits(&self.free, first, count, free);
+    }
+
+    /// Whether nobody needs what a page holds. Who asks owns the page, which is not mapped: what is written to it is written later.
+    pub fn is_free(&self, page: PageNo) -> bool {
+        self.free.at(page.index() / WORD_PAGES).load(SeqCst) >> (page.index() % WORD_PAGES) & 1 != 0
+    }
+
+    fn set_bits(&self, bits: &Words<AtomicU64>, first: PageNo, count: u32, set: bool) {
+        let end = (first.index() + count as usize).min(self.pages as usize);
+        let mut page = first.index();
         while page < end {
-            let bits = (OPEN_BITS - page % OPEN_BITS).min(end - page);
-            let mask = if bits == OPEN_BITS { u64::MAX } else { ((1 << bits) - 1) << (page % OPEN_BITS) };
-            let word = self.open_word(page);
-            if open {
-                word.fetch_or(mask, Relaxed);
-            } else if word.load(Relaxed) & mask != 0 {
-                word.fetch_and(!mask, Relaxed);
+            let pages = (WORD_PAGES - page % WORD_PAGES).min(end - page);
+            let mask = if pages == WORD_PAGES { u64::MAX } else { ((1 << pages) - 1) << (page % WORD_PAGES) };
+            let word = bits.at(page / WORD_PAGES);
+            if set {
+                word.fetch_or(mask, SeqCst);
+            } else if word.load(SeqCst) & mask != 0 {
+                word.fetch_and(!mask, SeqCst);
             }
-            page += bits;
+            page += pages;
         }
     }
 
@@ -205,7 +224,7 @@ impl PageTable {
 
     /// Whether the program may touch a page.
     pub fn is_open(&self, page: PageNo) -> bool {
-        self.open_word(page.index()).load(Relaxed) >> (page.index() % OPEN_BITS) & 1 != 0
+        self.open_word(page.index()).load(Relaxed) >> (page.index() % WORD_PAGES) & 1 != 0
     }
 
     /// Calls `visit` for each page of the range that the program may touch, in order, until it returns false.
@@ -213,8 +232,8 @@ impl PageTable {
         let end = (first.index() + count as usize).min(self.pages as usize);
         let mut page = first.index();
         while page < end {
-            let bits = (OPEN_BITS - page % OPEN_BITS).min(end - page);
-            let mut open = self.open_word(page).load(Relaxed) >> (page % OPEN_BITS);
+            let bits = (WORD_PAGES - page % WORD_PAGES).min(end - page);
+            let mut open = self.open_word(page).load(Relaxed) >> (page % WORD_PAGES);
             for at in 0..bits {
                 if open == 0 {
                     break;
@@ -230,7 +249,7 @@ impl PageTable {
     }
 
     fn open_word(&self, page: usize) -> &AtomicU64 {
-        self.open.at(page / OPEN_BITS)
+        self.open.at(page / WORD_PAGES)
     }
 
     /// The hash of the page's stored copy. Meaningful to the owner of a busy page with a stored copy.
@@ -308,6 +327,7 @@ mod tests {
         assert_eq!(seen, (60..63).chain(65..=130).collect::<Vec<_>>());
         assert_eq!(table.ever_open((0, 1000)), Some((60, 260)));
         assert_eq!([table.ever_open((100, 120)), table.ever_open((0, 60))], [Some((100, 120)), None]);
+        assert!((0..1000).all(|page| !table.is_free(PageNo(page))), "another bit");
         table.set_open(PageNo(0), 1000, false);
         assert_eq!(open(0..1000), 0);
     }

@@ -9,6 +9,7 @@ mod calls;
 mod copies;
 mod faults;
 mod forks;
+mod freed;
 mod hints;
 mod leaving;
 mod overwrites;

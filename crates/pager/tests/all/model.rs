@@ -24,7 +24,7 @@ const GROUPS: u32 = 512;
 const PAGES: u32 = GROUP_PAGES * GROUPS;
 const THREADS: u64 = 3;
 
-/// What a page should hold: nothing, or words derived from a seed; or, after `drop_remote`, either of both.
+/// What a page should hold: nothing, or words derived from a seed; or, after `drop_remote` or `freed`, either of both.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Model {
     Zero,
@@ -164,7 +164,7 @@ fn operate(arena: &Arena, groups: &[Mutex<Vec<Model>>], random: &mut Rng, operat
         let (first, count) = part(random);
         let range = first..first + count;
         done += count;
-        match random.below_u32(12) {
+        match random.below_u32(13) {
             0..4 => range.for_each(|i| {
                 let seed = random.next_u64() | 1;
                 match random.below_u32(4) {
@@ -183,13 +183,16 @@ fn operate(arena: &Arena, groups: &[Mutex<Vec<Model>>], random: &mut Rng, operat
             }
             9 => {
                 arena.pager.drop_remote(group_page(group, first), count);
-                for model in &mut models[first as usize..(first + count) as usize] {
-                    if let Model::Words(seed) = *model {
-                        *model = Model::Either(seed);
-                    }
-                }
+                may_be_zero(&mut models[first as usize..(first + count) as usize]);
             }
-            10 => protect_and_read(arena, group_page(group, first), count, &mut models[first as usize..]),
+            10 => {
+                arena.pager.freed(group_page(group, first), count);
+                // Others evict meanwhile.
+                (0..random.below_u32(100)).for_each(|_| std::thread::yield_now());
+                arena.pager.reused(group_page(group, first), count);
+                may_be_zero(&mut models[first as usize..(first + count) as usize]);
+            }
+            11 => protect_and_read(arena, group_page(group, first), count, &mut models[first as usize..]),
             _ => {
                 let other = random.below_u32(GROUPS);
                 if other == group {
@@ -201,6 +204,15 @@ fn operate(arena: &Arena, groups: &[Mutex<Vec<Model>>], random: &mut Rng, operat
                     target[i as usize] = std::mem::replace(&mut models[i as usize], Model::Zero);
                 }
             }
+        }
+    }
+}
+
+/// Nobody needed what pages held.
+fn may_be_zero(models: &mut [Model]) {
+    for model in models {
+        if let Model::Words(seed) = *model {
+            *model = Model::Either(seed);
         }
     }
 }

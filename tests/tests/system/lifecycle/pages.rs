@@ -1,4 +1,4 @@
-//! What becomes of single pages: locked, dropped by a raw call, zero, read again and again; and of those of a program that nobody
+//! What becomes of single pages: locked, dropped by a raw call, zero, freed, read again and again; and of those of a program that nobody
 //! asked to manage.
 
 use anyhow::{Result, ensure};
@@ -18,6 +18,7 @@ pub fn trials() -> Vec<Trial> {
             suite::trial(name("locked"), skips::no_userfaultfd, move || locked(path)),
             suite::trial(name("dropped"), skips::no_userfaultfd, move || dropped(path)),
             suite::trial(name("zero"), skips::no_userfaultfd, move || zero(path)),
+            suite::trial(name("freed"), skips::no_userfaultfd, move || freed(path)),
             suite::trial(name("clean"), skips::no_userfaultfd, move || clean(path)),
         ]
     });
@@ -52,6 +53,13 @@ fn zero(path: &str) -> Result<()> {
     let (zero, stored) = (stats["evicted_zero_pages"].as_u64(), stats["backends"][0]["bytes_in"].as_u64());
     ensure!(zero > Some(DATA_BYTES / 4096 / 2), "few pages were found to be zero: {stats}");
     ensure!(stored < Some(MIB), "zeros were stored: {stats}");
+    Ok(())
+}
+
+/// Pages that the heap has freed and keeps for reuse leave without being stored; what was not freed is there.
+fn freed(path: &str) -> Result<()> {
+    let stats = run("freed", path, "compressed")?.expect(0, "freed\n")?.expect_paging()?.stats()?;
+    ensure!(stats["evicted_free_pages"].as_u64() > Some(0), "every page that left was stored: {stats}");
     Ok(())
 }
 

@@ -1,0 +1,138 @@
+//! Pages whose content is nobody's, as an allocator says, against who gets them next: what that one writes is not lost.
+
+use super::{For, Stage, on_both_kernel_paths, on_both_paths};
+use crate::State;
+use crate::schedule::Point;
+use hinterland_units::PageNo;
+use std::sync::atomic::Ordering::Relaxed;
+
+const PAGE: PageNo = PageNo(41);
+
+impl Stage {
+    /// A page with content waits in the swap cache, which is nobody's.
+    fn free_in_swap_cache(&self, page: PageNo) {
+        self.write(page, 8);
+        self.pager.freed(page, 1);
+        while self.state(page) != State::SwapCached {
+            self.evict(page);
+        }
+    }
+
+    fn free_pages(&self) -> u64 {
+        self.pager.row().evicted_free_pages.load(Relaxed)
+    }
+
+    fn must_be_zero(&self, page: PageNo) {
+        self.reach(page, 0, false);
+        // SAFETY: a readable page of the range.
+        assert_eq!(unsafe { self.words(page).read_volatile() }, 0);
+        self.wait_until_stable(page);
+    }
+
+    fn write_back(&self, page: PageNo) {
+        while self.state(page) == State::SwapCached {
+            self.reclaim(&[]);
+        }
+    }
+}
+
+#[test]
+fn a_freed_page_that_leaves_is_dropped_without_being_stored() {
+    on_both_paths(|stage| {
+        stage.free_in_swap_cache(PAGE);
+        let local = stage.pager.beside.local.account.counted();
+        stage.write_back(PAGE);
+        assert_eq!((stage.state(PAGE), stage.stored_pages(), stage.free_pages()), (State::Untouched, 0, 1));
+        assert!(stage.pager.beside.local.account.counted() < local, "its frame is free");
+        stage.must_be_zero(PAGE);
+    });
+}
+
+#[test]
+fn a_freed_page_that_is_reused_before_it_is_dropped_keeps_what_it_holds() {
+    on_both_paths(|stage| {
+        stage.free_in_swap_cache(PAGE);
+        stage.pager.reused(PAGE, 1);
+        stage.check(PAGE, 8);
+        stage.send_far(PAGE, 9);
+        assert_eq!((stage.stored_pages(), stage.free_pages()), (1, 0));
+        // The copy of a page that is freed, comes back and leaves again is given up with the page.
+        stage.pager.freed(PAGE, 1);
+        stage.check(PAGE, 9);
+        while stage.state(PAGE) != State::Untouched {
+            stage.evict(PAGE);
+            stage.reclaim(&[]);
+        }
+        assert_eq!((stage.stored_pages(), stage.free_pages()), (0, 1));
+    });
+}
+
+#[test]
+fn what_is_written_to_a_page_that_is_reused_while_it_is_dropped_is_not_lost() {
+    on_both_paths(|stage| {
+        stage.free_in_swap_cache(PAGE);
+        let aged = stage.hold(Point::Aged, PAGE);
+        let drain = stage.beside(|s| s.reclaim(&[]));
+        let aged = aged.reached();
+        // It still counts as free for the drain, or it does not: the writer waits in both cases.
+        let writer = stage.beside(|s| {
+            s.pager.reused(PAGE, 1);
+            s.write(PAGE, 9);
+        });
+        stage.must_wait(&writer, For::Page(PAGE));
+        aged.release();
+        drain.must_end();
+        writer.must_end();
+        stage.check(PAGE, 9);
+        while stage.state(PAGE) != State::Remote {
+            stage.evict(PAGE);
+            stage.reclaim(&[]);
+        }
+        stage.check(PAGE, 9);
+    });
+}
+
+#[test]
+fn what_is_written_to_a_page_that_was_found_free_is_not_lost() {
+    on_both_paths(|stage| {
+        stage.free_in_swap_cache(PAGE);
+        let dropping = stage.hold(Point::Dropping, PAGE);
+        let drain = stage.beside(|s| s.reclaim(&[]));
+        let dropping = dropping.reached();
+        stage.pager.reused(PAGE, 1);
+        let writer = stage.beside(|s| s.write(PAGE, 9));
+        stage.must_wait(&writer, For::Page(PAGE));
+        dropping.release();
+        drain.must_end();
+        writer.must_end();
+        assert_eq!(stage.free_pages(), 1);
+        stage.check(PAGE, 9);
+        while stage.state(PAGE) != State::Remote {
+            stage.evict(PAGE);
+            stage.reclaim(&[]);
+        }
+        stage.check(PAGE, 9);
+    });
+}
+
+#[test]
+fn a_child_of_a_fork_knows_what_is_free() {
+    on_both_kernel_paths(|stage| {
+        stage.free_in_swap_cache(PAGE);
+        let child = stage.fork(|s| {
+            s.pager.reused(PAGE, 1);
+            s.write(PAGE, 9);
+            while s.state(PAGE) != State::Remote {
+                s.evict(PAGE);
+                s.reclaim(&[]);
+            }
+            s.check(PAGE, 9);
+        });
+        child.must_be_well();
+        while stage.state(PAGE) != State::Untouched {
+            stage.evict(PAGE);
+            stage.reclaim(&[]);
+        }
+        stage.must_be_zero(PAGE);
+    });
+}

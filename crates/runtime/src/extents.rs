@@ -1,0 +1,144 @@
+//! Which pages of the far heap belong to extents that jemalloc keeps for reuse: nobody needs what they hold, until one is reused. Those
+//! that leave meanwhile are neither compressed nor stored ([`hinterland_pager::Pager::freed`]).
+//!
+//! No hook of jemalloc's is called when an extent is freed, or reused before its time has come, so the linker puts these functions in the
+//! place of its own (`--wrap`, `build.rs`). An extent is marked before jemalloc may give it to somebody, and unmarked before somebody has it.
+//!
+//! Sources: jemalloc 5.3.1 `src/pac.c` (who calls them), `src/extent.c`, `include/jemalloc/internal/edata.h`.
+
+use crate::region_map;
+use hinterland_units::{PAGE_BYTES, PageNo};
+use libc::c_void;
+
+/// What an `edata_t` begins with.
+#[repr(C)]
+struct Extent {
+    bits: u64,
+    address: usize,
+    /// Above a serial number, which takes the bits of a page.
+    bytes: usize,
+}
+
+impl Extent {
+    /// Its pages, if it is far.
+    fn pages(&self) -> Option<(PageNo, u32)> {
+        let first = self.address & !(PAGE_BYTES - 1);
+        let count = u32::try_from(self.bytes / PAGE_BYTES).ok()?;
+        region_map::contains(first).then(|| (PageNo(region_map::page_of(first)), count))
+    }
+
+    fn is_reused(&self) {
+        if let (Some((first, count)), Some(pager)) = (self.pages(), crate::pager()) {
+            pager.reused(first, count);
+        }
+    }
+
+    fn is_freed(&self) {
+        if let (Some((first, count)), Some(pager)) = (self.pages(), crate::pager()) {
+            pager.freed(first, count);
+        }
+    }
+}
+
+/// What jemalloc passes on from one function to the next: nobody looks at it here.
+type Passed = *mut c_void;
+
+unsafe extern "C" {
+    fn __real__rjem_je_ecache_alloc(
+        thread: Passed,
+        pac: Passed,
+        hooks: Passed,
+        cache: Passed,
+        expands: *mut Extent,
+        bytes: usize,
+        alignment: usize,
+        zero: bool,
+        guarded: bool,
+    ) -> *mut Extent;
+    fn __real__rjem_je_ecache_alloc_grow(
+        thread: Passed,
+        pac: Passed,
+        hooks: Passed,
+        cache: Passed,
+        expands: *mut Extent,
+        bytes: usize,
+        alignment: usize,
+        zero: bool,
+        guarded: bool,
+    ) -> *mut Extent;
+    fn __real__rjem_je_ecache_dalloc(thread: Passed, pac: Passed, hooks: Passed, cache: Passed, extent: *mut Extent);
+}
+
+/// An extent is taken out of those that are kept for reuse. What jemalloc itself has written to it by then is zeros.
+///
+/// # Safety
+/// As jemalloc's `ecache_alloc`.
+#[unsafe(no_mangle)]
+#[allow(clippy::too_many_arguments, reason = "jemalloc's")]
+unsafe extern "C" fn __wrap__rjem_je_ecache_alloc(
+    thread: Passed,
+    pac: Passed,
+    hooks: Passed,
+    cache: Passed,
+    expands: *mut Extent,
+    bytes: usize,
+    alignment: usize,
+    zero: bool,
+    guarded: bool,
+) -> *mut Extent {
+    // SAFETY: the caller's arguments; the extent that comes back is the caller's, and nobody else changes it.
+    unsafe {
+        let extent = __real__rjem_je_ecache_alloc(thread, pac, hooks, cache, expands, bytes, alignment, zero, guarded);
+        if let Some(extent) = extent.as_ref() {
+            extent.is_reused();
+        }
+        extent
+    }
+}
+
+/// The same of address space whose pages were dropped, or new.
+///
+/// # Safety
+/// As jemalloc's `ecache_alloc_grow`.
+#[unsafe(no_mangle)]
+#[allow(clippy::too_many_arguments, reason = "jemalloc's")]
+unsafe extern "C" fn __wrap__rjem_je_ecache_alloc_grow(
+    thread: Passed,
+    pac: Passed,
+    hooks: Passed,
+    cache: Passed,
+    expands: *mut Extent,
+    bytes: usize,
+    alignment: usize,
+    zero: bool,
+    guarded: bool,
+) -> *mut Extent {
+    // SAFETY: as above.
+    unsafe {
+        let extent =
+            __real__rjem_je_ecache_alloc_grow(thread, pac, hooks, cache, expands, bytes, alignment, zero, guarded);
+        if let Some(extent) = extent.as_ref() {
+            extent.is_reused();
+        }
+        extent
+    }
+}
+
+/// An extent is put among those that are kept for reuse.
+///
+/// # Safety
+/// As jemalloc's `ecache_dalloc`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __wrap__rjem_je_ecache_dalloc(
+    thread: Passed,
+    pac: Passed,
+    hooks: Passed,
+    cache: Passed,
+    extent: *mut Extent,
+) {
+    // SAFETY: the caller's arguments; the extent is the caller's until the call.
+    unsafe {
+        (*extent).is_freed();
+        __real__rjem_je_ecache_dalloc(thread, pac, hooks, cache, extent);
+    }
+}
