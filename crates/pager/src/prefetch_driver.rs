@@ -164,6 +164,7 @@ impl PrefetchDriver {
             row.load_one_ns.store(bound.one_ns, Relaxed);
             row.load_page_ns.store(bound.page_ns, Relaxed);
             row.prefetch_window_bound_pages.store(bound.window_pages_max.into(), Relaxed);
+            row.prefetch_is_sparing.store(bound.is_sparing.into(), Relaxed);
         }
     }
 

@@ -101,6 +101,8 @@ pub struct Begin {
     pub eviction: String,
     /// The prefetcher's.
     pub prefetcher: String,
+    /// Processors of the process.
+    pub processors: u32,
     /// Largest window, as set.
     pub window_pages_max: Option<u32>,
     /// Bound on prefetched pages, as set.
@@ -116,6 +118,7 @@ impl Field for Begin {
         self.is_inline.put(out);
         self.eviction.put(out);
         self.prefetcher.put(out);
+        self.processors.put(out);
         self.window_pages_max.put(out);
         self.prefetch_cache_pages.put(out);
         self.granularity.put(out);
@@ -127,6 +130,7 @@ impl Field for Begin {
             is_inline: Field::take(from)?,
             eviction: Field::take(from)?,
             prefetcher: Field::take(from)?,
+            processors: Field::take(from)?,
             window_pages_max: Field::take(from)?,
             prefetch_cache_pages: Field::take(from)?,
             granularity: Field::take(from)?,
@@ -516,6 +520,7 @@ mod tests {
             is_inline: true,
             eviction: "fifo".into(),
             prefetcher: "none".into(),
+            processors: 2,
             window_pages_max: Some(0),
             prefetch_cache_pages: None,
             granularity: "page".into(),

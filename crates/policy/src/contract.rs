@@ -331,6 +331,9 @@ pub trait Prefetcher: Send {
     /// A load of `pages` pages took `ns` nanoseconds; `local_pages` is the bound on local memory.
     fn loaded(&mut self, _pages: u32, _ns: u64, _local_pages: u64) {}
 
+    /// The program has so many processors, which threads that fetch and evict use, too.
+    fn has_processors(&mut self, _processors: usize) {}
+
     /// What it has chosen for the region that `page` lies in, if it chooses.
     fn choice(&self, _page: PageNo) -> Option<Choice> {
         None
@@ -351,4 +354,7 @@ pub trait Prefetcher: Send {
 pub trait Bounded: Prefetcher {
     /// The largest window of far memory from now on, in pages; at least 1.
     fn limit(&mut self, window_pages_max: u32);
+
+    /// Whether a page that comes for nothing costs the program more than a page that comes late.
+    fn be_sparing(&mut self, _sparing: bool) {}
 }

@@ -1,4 +1,5 @@
-//! Windows that follow the link: their bound is eight times bandwidth × delay, as the pager's own loads measure it.
+//! Windows that follow the link: their bound is eight times bandwidth × delay, as the pager's own loads measure it. Where a load is no delay
+//! but work, and the program has few processors for it, the prefetcher is told to be sparing.
 //!
 //! `one_ns / page_ns` pages are on their way while one is waited for ([`LinkEstimate`]).
 //!
@@ -17,6 +18,10 @@ const DELAYS: u64 = 8;
 const PAGES_MAX: u32 = 512;
 /// A window takes this part of local memory at most.
 pub const WINDOW_PART: u64 = 32;
+/// A load that takes less is the work of a processor: decompression, or a copy.
+const WORK_NS: u64 = 10_000;
+/// With so many processors or fewer, threads that fetch and evict take theirs from the program.
+const FEW_PROCESSORS: usize = 2;
 /// Loads of each kind before the link is believed to be known.
 const LOADS_MIN: u32 = 8;
 
@@ -29,6 +34,8 @@ pub struct WindowBound {
     pub page_ns: u64,
     /// The largest window that is asked for, in pages.
     pub window_pages_max: u32,
+    /// The prefetcher is sparing: see [`Bounded::be_sparing`].
+    pub is_sparing: bool,
 }
 
 /// A prefetcher whose windows follow the link. See the module.
@@ -37,12 +44,15 @@ pub struct BoundedByLink {
     estimate: LinkEstimate,
     usual_pages: u32,
     window_pages_max: u32,
+    has_few_processors: bool,
+    is_sparing: bool,
 }
 
 impl BoundedByLink {
     /// `inner` has windows of at most `usual_pages` until the link is known.
     pub fn new(inner: Box<dyn Bounded>, usual_pages: u32) -> BoundedByLink {
-        BoundedByLink { inner, estimate: LinkEstimate::new(), usual_pages, window_pages_max: usual_pages }
+        let (estimate, window_pages_max) = (LinkEstimate::new(), usual_pages);
+        BoundedByLink { inner, estimate, usual_pages, window_pages_max, has_few_processors: false, is_sparing: false }
     }
 
     /// A load of one page and each further page, in nanoseconds; 0: not known well enough.
@@ -80,6 +90,16 @@ impl Prefetcher for BoundedByLink {
             self.window_pages_max = bound;
             self.inner.limit(bound);
         }
+        let (one_ns, _) = self.known();
+        let is_sparing = self.has_few_processors && one_ns > 0 && one_ns < WORK_NS;
+        if is_sparing != self.is_sparing {
+            self.is_sparing = is_sparing;
+            self.inner.be_sparing(is_sparing);
+        }
+    }
+
+    fn has_processors(&mut self, processors: usize) {
+        self.has_few_processors = processors <= FEW_PROCESSORS;
     }
 
     fn choice(&self, page: PageNo) -> Option<Choice> {
@@ -92,7 +112,8 @@ impl Prefetcher for BoundedByLink {
 
     fn window_bound(&self) -> Option<WindowBound> {
         let (one_ns, page_ns) = self.known();
-        Some(WindowBound { one_ns, page_ns, window_pages_max: self.window_pages_max })
+        let (window_pages_max, is_sparing) = (self.window_pages_max, self.is_sparing);
+        Some(WindowBound { one_ns, page_ns, window_pages_max, is_sparing })
     }
 }
 
@@ -128,6 +149,22 @@ mod tests {
     fn a_window_takes_a_32nd_of_local_memory_at_most() {
         assert_eq!(bound(2_000_000, 3_277, 4096), 128);
         assert_eq!(bound(2_000_000, 3_277, 1024), 64, "nor less than usual");
+    }
+
+    #[test]
+    fn it_is_sparing_where_loads_are_work_and_processors_are_few() {
+        let is_sparing = |processors: Option<usize>, one_ns: u64| {
+            let mut bounded = BoundedByLink::new(Box::new(Streams::of_any_step(64)), 64);
+            processors.into_iter().for_each(|processors| bounded.has_processors(processors));
+            (0..LOADS_MIN).for_each(|_| bounded.loaded(1, one_ns, 1 << 20));
+            bounded.window_bound().is_some_and(|known| known.is_sparing)
+        };
+        assert!(is_sparing(Some(2), 6_000) && is_sparing(Some(1), 6_000));
+        assert!(!is_sparing(Some(2), 15_000), "a link");
+        assert!(
+            !is_sparing(Some(3), 6_000) && !is_sparing(None, 6_000),
+            "enough processors, or nobody has said how many"
+        );
     }
 
     #[test]

@@ -9,6 +9,7 @@ use hinterland_backend::{Backend, OpenError, OpenOptions};
 use hinterland_pager::{Config, Decisions, FAR_BASE, FAR_PAGES, FaultPath, Kernel, Pager};
 use hinterland_policy::Arbiter;
 use hinterland_sys::mem::OwnMemory;
+use hinterland_sys::processors::Processors;
 use hinterland_sys::{
     FeatureSet, Features, Mapping, Privilege, SysError, Uffd, last_thread, seccomp, thread, thread::SignalsBlocked,
 };
@@ -180,8 +181,9 @@ fn begin_in_range(settings: &Settings, row: &'static ProcessRow) -> Result<Fault
     let slow = settings.far.iter().any(waits) || !backend.copies_cost_ram() && !settings.far.iter().all(is_node);
     let policy = hinterland_policy::make(&settings.evict.to_string(), 4096)
         .ok_or_else(|| Refusal::Setting(hinterland_abi::variables::EVICT, "unknown policy".into()))?;
-    let prefetcher = hinterland_policy::make_prefetcher(&settings.prefetch.to_string(), settings.read_ahead_pages)
+    let mut prefetcher = hinterland_policy::make_prefetcher(&settings.prefetch.to_string(), settings.read_ahead_pages)
         .ok_or_else(|| Refusal::Setting(hinterland_abi::variables::PREFETCH, "unknown prefetcher".into()))?;
+    prefetcher.has_processors(allowed_processors());
     let (uffd, memory) = open_kernel(&features, path)?;
     let trace = trace::begin(settings, path).map_err(|e| Refusal::Setting(hinterland_abi::variables::TRACE, e))?;
     let tape = tape::begin(settings, row).map_err(|e| Refusal::Setting(hinterland_abi::variables::TAPE_MEMORY, e))?;
@@ -252,6 +254,11 @@ fn begin_in_range(settings: &Settings, row: &'static ProcessRow) -> Result<Fault
     Ok(path)
 }
 
+/// Processors on which the process may run when it starts; where the kernel does not say, as many as can be named.
+fn allowed_processors() -> usize {
+    Processors::allowed().unwrap_or(Processors::ALL).count()
+}
+
 /// Where the decisions of this process are noted, if a test says so.
 #[cfg(debug_assertions)]
 fn decisions(settings: &Settings, path: FaultPath) -> Result<Decisions, Refusal> {
@@ -261,6 +268,7 @@ fn decisions(settings: &Settings, path: FaultPath) -> Result<Decisions, Refusal>
         is_inline: path == FaultPath::Inline,
         eviction: settings.evict.to_string(),
         prefetcher: settings.prefetch.to_string(),
+        processors: u32::try_from(allowed_processors()).unwrap_or(u32::MAX),
         window_pages_max: settings.read_ahead_pages,
         prefetch_cache_pages: prefetch_cache_pages(settings),
         granularity: settings.granularity.to_string(),

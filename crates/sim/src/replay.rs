@@ -116,8 +116,9 @@ pub fn replay(log: &Log) -> Result<Replayed, ReplayError> {
     };
     let unknown = |name: &String| ReplayError::Unknown { name: name.clone() };
     let policy = make(&with.eviction, CAPACITY_BEFORE).ok_or_else(|| unknown(&with.eviction))?;
-    let prefetcher =
+    let mut prefetcher =
         make_prefetcher(&with.prefetcher, with.window_pages_max).ok_or_else(|| unknown(&with.prefetcher))?;
+    prefetcher.has_processors(with.processors as usize);
     let (work, setup) = (Workload::of_pages(pages_of(entries)), setup(with));
     let granularity = Granularity::named(&with.granularity).ok_or_else(|| unknown(&with.granularity))?;
     let arbiter = Arbiter::new(prefetcher).with_blocks(Blocks { granularity, pages: with.block_pages });

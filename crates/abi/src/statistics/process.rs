@@ -128,6 +128,7 @@ statistics! {
             prefetch_window_bound_pages: Pages = "The bound on windows in the end, where it follows the link; 0: it does not.";
             load_one_ns: Nanoseconds = "A load of one page, where it is measured for that bound; 0: it is not.";
             load_page_ns: Nanoseconds = "Each further page of a load.";
+            prefetch_is_sparing: Flag = "Pages of runs are fetched only where most of them are used: a load is quick and processors are few.";
         }
     }
     group evictions = "From here on: counters of the threads that evict and read ahead." {

@@ -95,6 +95,8 @@ pub struct Did {
     pub load_one_ns: u64,
     /// Each further page of a load.
     pub load_page_ns: u64,
+    /// Pages of runs were fetched only where most of them are used, in the end.
+    pub is_sparing: bool,
     /// Prefetched pages.
     pub fetched: u64,
     /// Of them, used as far as is known.
@@ -344,6 +346,7 @@ impl Findings {
             window_bound_pages: stats.prefetch_window_bound_pages,
             load_one_ns: stats.load_one_ns,
             load_page_ns: stats.load_page_ns,
+            is_sparing: stats.prefetch_is_sparing,
             fetched: stats.prefetched_pages,
             used: stats.prefetch_hits,
             used_seen: stats.prefetch_hits_observed,

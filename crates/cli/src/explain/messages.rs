@@ -97,6 +97,9 @@ fn did(findings: &Findings) -> String {
             count(did.window_bound_pages)
         );
     }
+    if did.is_sparing {
+        out += "\n  that is work for one of few processors: of short runs only pages were fetched that most runs reach";
+    }
     let lost = [
         (did.late, "faults waited for a page that was being prefetched"),
         (did.windows_dropped, "windows were dropped because newer windows filled the queue"),

@@ -129,6 +129,7 @@ pub struct Stats {
     pub prefetch_window_bound_pages: u64,
     pub load_one_ns: u64,
     pub load_page_ns: u64,
+    pub prefetch_is_sparing: bool,
     pub prefetch_windows_dropped: u64,
     pub tape_source: Option<String>,
     pub tape_threads: u64,

@@ -323,6 +323,7 @@ mod tests {
             "prefetch_window_bound_pages",
             "load_one_ns",
             "load_page_ns",
+            "prefetch_is_sparing",
             "prefetch_windows_dropped",
             "prefetch_windows_refused",
             "evicted_clean_pages",

@@ -23,7 +23,7 @@ fn stats() -> Value {
         "prefetch_hits_inferred": 29_000, "prefetched_unmapped_pages": 1100, "prefetch_unused_pages": 40,
         "prefetch_accuracy": 0.909, "prefetch_coverage": 0.811, "prefetch_wait_ns": {"p50": 12_000, "p99": 90_000},
         "prefetch_late_faults": 0, "prefetch_windows": 800, "prefetch_window_pages": 51_200,
-        "prefetch_window_pages_max": 64, "prefetch_window_bound_pages": 64, "load_one_ns": 6300, "load_page_ns": 1310, "prefetch_windows_dropped": 0, "prefetch_windows_refused": 0,
+        "prefetch_window_pages_max": 64, "prefetch_window_bound_pages": 64, "load_one_ns": 6300, "load_page_ns": 1310, "prefetch_is_sparing": true, "prefetch_windows_dropped": 0, "prefetch_windows_refused": 0,
         "threads": [place(71, 3900), place(72, 100)],
         "regions": [place(0x4800_0000_0000, 3900), place(0x4800_0400_0000, 100)],
     });
@@ -61,6 +61,7 @@ fn says_what_was_seen_and_done_by_thread_and_region() {
         "40,000 pages were prefetched: 30,000 are known to have been used (1,000 observed, 29,000 inferred)",
         "of 1,100 prefetched pages that were left unmapped 90.9 % were used, half of them within 12.0 µs; 40 were evicted unused",
         "a load of one page took 6.3 µs, each further one 1.3 µs: so windows might have 64 pages",
+        "that is work for one of few processors: of short runs only pages were fetched that most runs reach",
         "sequential, 97.5 %",
         "irregular, 97.5 %",
         "0x480004000000",

@@ -63,8 +63,8 @@ impl Lengths {
         reached.map_or(2, |at| u32::try_from(at).unwrap_or(0) + 2)
     }
 
-    /// How many pages at least a quarter of the runs that came to `pages` (fewer than [`LONG_PAGES`]) went on for.
-    pub(super) fn rest_of(&self, pages: u32) -> u32 {
+    /// How many pages at least so many quarters of the runs that came to `pages` (fewer than [`LONG_PAGES`]) went on for.
+    pub(super) fn rest_of(&self, pages: u32, quarters: u32) -> u32 {
         let at = (pages - 1) as usize;
         let came: u32 = self.ended[at..].iter().map(|count| u32::from(*count)).sum();
         if came == 0 {
@@ -75,7 +75,7 @@ impl Lengths {
         let mut rest = 0;
         for count in &self.ended[at..LONG_PAGES as usize - 1] {
             left -= u32::from(*count);
-            if left * 4 < came {
+            if left * 4 < came * quarters {
                 return rest;
             }
             rest += 1;
@@ -99,13 +99,24 @@ mod tests {
     }
 
     #[test]
+    fn the_more_runs_must_go_on_the_fewer_pages_are_fetched() {
+        let (lengths, _) = of(&[(2, 1), (3, 1), (6, 1), (8, 1)]);
+        assert_eq!([1, 2, 3, 4].map(|quarters| lengths.rest_of(1, quarters)), [7, 5, 2, 1]);
+        assert_eq!(
+            [1, 3].map(|quarters| lengths.rest_of(3, quarters)),
+            [5, 0],
+            "a third of those that come so far end here"
+        );
+    }
+
+    #[test]
     fn objects_of_one_length_are_fetched_whole() {
         for pages in [2, 3, 8, 32, 63] {
             let (lengths, choice) = of(&[(pages, 1)]);
             assert_eq!(choice, Some(Choice::Runs { pages }));
-            let rest: Vec<u32> = (1..=pages).map(|at| lengths.rest_of(at)).collect();
+            let rest: Vec<u32> = (1..=pages).map(|at| lengths.rest_of(at, 1)).collect();
             assert!(rest.iter().copied().eq((0..pages).rev()), "{pages}: {rest:?}");
-            assert_eq!(lengths.rest_of((pages + 1).min(63)), if pages == 63 { 0 } else { pages + 1 });
+            assert_eq!(lengths.rest_of((pages + 1).min(63), 1), if pages == 63 { 0 } else { pages + 1 });
         }
     }
 
@@ -113,7 +124,7 @@ mod tests {
     fn of_several_lengths_a_quarter_decides() {
         let (lengths, choice) = of(&[(4, 4), (16, 1)]);
         assert_eq!(choice, Some(Choice::Runs { pages: 4 }));
-        assert_eq!((lengths.rest_of(1), lengths.rest_of(4), lengths.rest_of(5)), (3, 0, 11));
+        assert_eq!((lengths.rest_of(1, 1), lengths.rest_of(4, 1), lengths.rest_of(5, 1)), (3, 0, 11));
     }
 
     #[test]
@@ -121,6 +132,6 @@ mod tests {
         assert_eq!(of(&[(1, 1)]).1, Some(Choice::Streams));
         assert_eq!(of(&[(1, 10), (2, 1)]).1, Some(Choice::Streams));
         assert_eq!(of(&[(1, 5), (8, 1), (1000, 1)]).1, Some(Choice::Streams));
-        assert_eq!(of(&[(1, 10)]).0.rest_of(1), 0);
+        assert_eq!(of(&[(1, 10)]).0.rest_of(1, 1), 0);
     }
 }

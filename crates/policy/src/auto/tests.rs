@@ -162,7 +162,21 @@ fn an_object_that_is_watched_stays_so_when_others_begin() {
         player.four_in_turn(&mut random, [pages, 4, 4, 4]);
     }
     assert!(matches!(player.auto.choice(PageNo(0)), Some(Choice::Runs { .. })));
-    assert_eq!(player.auto.regions[0].lengths.rest_of(5), 11, "a fifth of the objects that are seen have 16 pages");
+    assert_eq!(player.auto.regions[0].lengths.rest_of(5, 1), 11, "a fifth of the objects that are seen have 16 pages");
+}
+
+/// Half of the objects have 4 pages, half 16.
+#[test]
+fn where_pages_for_nothing_cost_more_fewer_are_asked_for_and_more_come_late() {
+    let play = |sparing| {
+        let mut player = Player::new();
+        player.auto.be_sparing(sparing);
+        (0..4000).for_each(|seed| player.objects(seed, 1, if seed % 2 == 0 { 4 } else { 16 }, 0));
+        (player.asked, player.major)
+    };
+    let (plain, sparing) = (play(false), play(true));
+    assert!(sparing.0 * 3 < plain.0 * 2, "{sparing:?}, {plain:?}: of the short ones a fifth is used");
+    assert!(sparing.1 < plain.1 * 2, "{sparing:?}, {plain:?}: long ones fault twice");
 }
 
 #[test]
