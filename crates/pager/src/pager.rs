@@ -414,13 +414,13 @@ impl Pager {
         self.range.drop_remote(first, count);
     }
 
-    /// The content of pages is nobody's until [`Pager::reused`]: those that leave meanwhile are dropped, neither compressed nor stored, and
+    /// The content of pages is not needed until [`Pager::reused`]: those that leave meanwhile are dropped, neither compressed nor stored, and
     /// read as zero afterwards; the others keep it. No lock and no system call. For memory that an allocator keeps for reuse.
     pub fn freed(&self, first: PageNo, count: u32) {
         self.pages.table.set_free(first, count, true);
     }
 
-    /// What is written to pages from now on is somebody's.
+    /// What is written to pages from now on is needed.
     pub fn reused(&self, first: PageNo, count: u32) {
         self.pages.table.set_free(first, count, false);
     }

@@ -1,25 +1,27 @@
 //! What the kernel calls a process in every PID namespace, and without `/proc`: its inode in pidfs, the file system of pidfds (Linux 6.9),
 //! which no other process has as long as the machine runs.
 
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 /// The file system's `f_type` (<linux/magic.h>: `PID_FS_MAGIC`).
 const MAGIC: i64 = 0x5049_4446;
 
 /// The inode of a process, by its number in the caller's PID namespace; `None`: this kernel has none, or there is no such process.
 pub fn inode(pid: i32) -> Option<u64> {
-    let fd = open(pid)?;
-    // SAFETY: the descriptor was just opened and is nobody else's.
-    let _open = unsafe { OwnedFd::from_raw_fd(fd) };
+    let pidfd = open(pid)?;
+    let fd = pidfd.as_raw_fd();
     let is_pidfs = file_system_of(fd)? == MAGIC;
     is_pidfs.then(|| inode_of(fd)).flatten()
 }
 
-/// A pidfd (pidfd_open(2), Linux 5.3).
-fn open(pid: i32) -> Option<RawFd> {
+/// A pidfd of a process (pidfd_open(2), Linux 5.3), which becomes readable when the process has ended; `None`: there is no such process, or
+/// no descriptor is left.
+pub fn open(pid: i32) -> Option<OwnedFd> {
     // SAFETY: opens a descriptor; no memory is touched.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-    RawFd::try_from(fd).ok().filter(|fd| *fd >= 0)
+    let fd = RawFd::try_from(fd).ok().filter(|fd| *fd >= 0)?;
+    // SAFETY: the descriptor was just opened, and has no other owner.
+    Some(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 fn file_system_of(fd: RawFd) -> Option<i64> {

@@ -5,13 +5,14 @@
 //! may be another process's by then: one that started after the row was taken is not the row's owner.
 //!
 //! A process in another PID namespace has another number there than here. It is found among the launcher's descendants: by its namespace;
-//! by its inode in pidfs if it had no `/proc` to know its namespace from; by its number there if it lets nobody look.
+//! by its inode in pidfs if it had no `/proc` to know its namespace from; by its number there if it hides its namespace.
 
 use crate::sample;
 use hinterland_abi::{Numbered, ProcessRow};
+use hinterland_sys::pidfs;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::HashMap;
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -57,7 +58,7 @@ impl Lives {
             return !has_ended(fd.as_fd());
         }
         let Some(pid) = self.pid_of(row) else { return false };
-        let fd = (self.watched.len() < WATCHED_MAX).then(|| open(pid)).flatten();
+        let fd = (self.watched.len() < WATCHED_MAX).then(|| pidfs::open(pid)).flatten();
         // After the descriptor is open, so that what is said of the number is said of the same process.
         let Some(started_ns) = sample::started_ns(pid) else { return false };
         if life.taken_ns != 0 && started_ns > life.taken_ns {
@@ -104,14 +105,6 @@ impl Lives {
         let in_use = |process: &Numbered| rows.iter().any(|row| Life::of(row).process == *process);
         self.elsewhere.retain(|process, _| in_use(process));
     }
-}
-
-fn open(pid: i32) -> Option<OwnedFd> {
-    // SAFETY: opens a descriptor; no memory is touched.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-    let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
-    // SAFETY: the descriptor was just opened and is nobody else's.
-    Some(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 fn has_ended(fd: BorrowedFd<'_>) -> bool {

@@ -40,7 +40,7 @@ pub struct PageTable {
     chunks: Words<AtomicU32>,
     /// One bit for each page.
     open: Words<AtomicU64>,
-    /// One bit for each page: nobody needs its content.
+    /// One bit for each page: its content is not needed.
     free: Words<AtomicU64>,
     /// The first page that the program could ever touch, and the one after the last.
     open_first: AtomicU32,
@@ -190,12 +190,12 @@ impl PageTable {
         self.set_bits(&self.open, first, count, open);
     }
 
-    /// Notes that nobody needs what the pages of a range hold, or that it is somebody's again.
+    /// Notes that the content of a range's pages is not needed, or that it is again.
     pub fn set_free(&self, first: PageNo, count: u32, free: bool) {
         self.set_bits(&self.free, first, count, free);
     }
 
-    /// Whether nobody needs what a page holds. Who asks owns the page, which is not mapped: what is written to it is written later.
+    /// Whether a page's content is not needed. The caller owns the page, which is not mapped: what is written to it is written later.
     pub fn is_free(&self, page: PageNo) -> bool {
         self.free.at(page.index() / WORD_PAGES).load(SeqCst) >> (page.index() % WORD_PAGES) & 1 != 0
     }

@@ -1,4 +1,4 @@
-//! Pages whose content is nobody's, as an allocator says, against who gets them next: what that one writes is not lost.
+//! Pages whose content an allocator has given up, against their next owner: what it writes is not lost.
 
 use super::{For, Stage, on_both_kernel_paths, on_both_paths};
 use crate::State;
@@ -9,12 +9,20 @@ use std::sync::atomic::Ordering::Relaxed;
 const PAGE: PageNo = PageNo(41);
 
 impl Stage {
-    /// A page with content waits in the swap cache, which is nobody's.
+    /// A page with content that was given up waits in the swap cache.
     fn free_in_swap_cache(&self, page: PageNo) {
         self.write(page, 8);
         self.pager.freed(page, 1);
         while self.state(page) != State::SwapCached {
             self.evict(page);
+        }
+    }
+
+    /// Evicts a page and writes it back until it is in this state.
+    fn evict_until(&self, page: PageNo, state: State) {
+        while self.state(page) != state {
+            self.evict(page);
+            self.reclaim(&[]);
         }
     }
 
@@ -59,10 +67,7 @@ fn a_freed_page_that_is_reused_before_it_is_dropped_keeps_what_it_holds() {
         // The copy of a page that is freed, comes back and leaves again is given up with the page.
         stage.pager.freed(PAGE, 1);
         stage.check(PAGE, 9);
-        while stage.state(PAGE) != State::Untouched {
-            stage.evict(PAGE);
-            stage.reclaim(&[]);
-        }
+        stage.evict_until(PAGE, State::Untouched);
         assert_eq!((stage.stored_pages(), stage.free_pages()), (0, 1));
     });
 }
@@ -84,10 +89,7 @@ fn what_is_written_to_a_page_that_is_reused_while_it_is_dropped_is_not_lost() {
         drain.must_end();
         writer.must_end();
         stage.check(PAGE, 9);
-        while stage.state(PAGE) != State::Remote {
-            stage.evict(PAGE);
-            stage.reclaim(&[]);
-        }
+        stage.evict_until(PAGE, State::Remote);
         stage.check(PAGE, 9);
     });
 }
@@ -107,10 +109,7 @@ fn what_is_written_to_a_page_that_was_found_free_is_not_lost() {
         writer.must_end();
         assert_eq!(stage.free_pages(), 1);
         stage.check(PAGE, 9);
-        while stage.state(PAGE) != State::Remote {
-            stage.evict(PAGE);
-            stage.reclaim(&[]);
-        }
+        stage.evict_until(PAGE, State::Remote);
         stage.check(PAGE, 9);
     });
 }
@@ -122,17 +121,11 @@ fn a_child_of_a_fork_knows_what_is_free() {
         let child = stage.fork(|s| {
             s.pager.reused(PAGE, 1);
             s.write(PAGE, 9);
-            while s.state(PAGE) != State::Remote {
-                s.evict(PAGE);
-                s.reclaim(&[]);
-            }
+            s.evict_until(PAGE, State::Remote);
             s.check(PAGE, 9);
         });
         child.must_be_well();
-        while stage.state(PAGE) != State::Untouched {
-            stage.evict(PAGE);
-            stage.reclaim(&[]);
-        }
+        stage.evict_until(PAGE, State::Untouched);
         stage.must_be_zero(PAGE);
     });
 }
