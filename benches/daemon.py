@@ -13,6 +13,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+from figures import panel
 from options import options
 from workloads import origin_of_model
 
@@ -176,10 +177,6 @@ def targets(all_rows: dict[str, Rows]) -> dict:
         "mean_by_25": round(mean([line["ours_by_25"] for line in lines.values()]), 3),
         "workloads": lines,
     }
-
-
-def panel(figure: str, caption: str, measure: str, groups: list[str], series: dict[str, list[float]]) -> dict:
-    return {"figure": figure, "caption": caption, "measure": measure, "groups": groups, "series": {n: [round(v, 3) for v in vs] for n, vs in series.items()}}
 
 
 def by_workload(figure: str, caption: str, measure: str, rows: Rows, schemes: list[str], value: str = "speedup", **where) -> dict:

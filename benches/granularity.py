@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 from fault_paths import spread
+from figures import panel
 from options import options, those_named
 from workloads import HERE, LOCAL_MIN, Bench, Program, Rows, Sort, build, origin
 
@@ -121,6 +122,16 @@ def targets(rows: list[dict]) -> list[dict]:
     return found
 
 
+def figures(rows: list[dict], granularities: list[str]) -> list[dict]:
+    names, real = [row["program"] for row in rows], [row for row in rows if row["real"]]
+    virtual = {name: [row["simulated"][name]["by_page"] for row in rows] for name in granularities}
+    panels = [panel("1", "Time beside pages alone, virtual", "× page", names, virtual)]
+    if real:
+        measured = {name: [row["real"]["by_page"][name]["median"] for row in real] for name in granularities if name != "page"}
+        panels.append(panel("2", "The same in real runs, medians", "× page", [row["program"] for row in real], measured))
+    return panels
+
+
 def main() -> None:
     parser = options(__doc__, repeat=5, repeats="rounds of real runs; 0: replays alone")
     parser.add_argument("--size", type=int, default=48, help="data of each program in MiB (default: 48)")
@@ -162,6 +173,7 @@ def main() -> None:
         "microset_pages": given.microset,
         "programs": measured,
         "targets": targets(measured),
+        "figures": figures(measured, given.granularities),
     }
     given.output.write_text(json.dumps(result, indent=2) + "\n")
     rows.remove()

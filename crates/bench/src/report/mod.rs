@@ -3,11 +3,12 @@
 pub mod bars;
 mod cluster;
 mod costs;
-mod daemon;
 mod evictions;
+mod figures;
 pub mod model;
 pub mod plot;
 mod ratios;
+mod rounds;
 pub mod statistics;
 pub mod table;
 pub mod target;

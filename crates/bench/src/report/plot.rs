@@ -3,7 +3,7 @@
 use super::bars::{self, Chart, Series};
 use super::model::{Report, Row};
 use super::statistics::Spread;
-use super::{cluster, daemon, evictions};
+use super::{cluster, evictions, figures, rounds};
 use crate::error::BenchError;
 use crate::paging::System;
 use crate::prefetch;
@@ -14,12 +14,13 @@ use plotters::prelude::*;
 use std::path::{Path, PathBuf};
 
 /// Draws a report as SVG: of bench paging the time per access, of bench prefetch distributions, of programs under prefetchers slowdowns,
-/// of eviction policies misses and slowdowns, of a cluster what it gains, of DaeMon's model the figures of its paper, of bench programs slowdowns
+/// of eviction policies misses and slowdowns, of a cluster what it gains, of DaeMon's model and of sweeps of tapes the figures of their papers,
+/// of bench programs slowdowns, of other programs by several systems their times beside one of these
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "Example:
   hinterland bench plot docs/results/paging.json -o docs/results/paging.svg")]
 pub struct PlotArgs {
-    /// A report of `hinterland bench paging`, `programs` or `prefetch` with `--format json`, or of `./dev bench prefetchers`, `evictions`, `cluster` or `daemon`
+    /// A report of `hinterland bench paging`, `programs` or `prefetch` with `--format json`, or of a part of `./dev bench` that runs a script
     pub report: PathBuf,
     /// Where to draw
     #[arg(long, short, value_name = "FILE")]
@@ -42,7 +43,12 @@ pub fn run(args: &PlotArgs) -> Result<(), BenchError> {
         Some("prefetchers") => prefetch::draw_programs(&serde_json::from_str(&text).map_err(refused)?, &args.output),
         Some("evictions") => evictions::draw(&serde_json::from_str(&text).map_err(refused)?, &args.output),
         Some("cluster") => cluster::draw(&serde_json::from_str(&text).map_err(refused)?, &args.output),
-        Some("daemon") => daemon::draw(&serde_json::from_str(&text).map_err(refused)?, &args.output),
+        Some("daemon" | "tape-sweeps" | "granularity") => {
+            figures::draw(&serde_json::from_str(&text).map_err(refused)?, &args.output)
+        }
+        Some("tapes" | "sets" | "compiled" | "sub-page") => {
+            rounds::draw(&serde_json::from_str(&text).map_err(refused)?, &args.output)
+        }
         Some("programs") => programs::draw(&serde_json::from_str(&text).map_err(refused)?, &args.output),
         Some("prefetch") => prefetch::draw(&serde_json::from_str(&text).map_err(refused)?, &args.output),
         _ => draw(&serde_json::from_str(&text).map_err(refused)?, &args.output),

@@ -1,4 +1,4 @@
-//! What `benches/daemon.py` writes, as a picture: a panel of bars for each figure of DaeMon's paper.
+//! Reports that have the figures of a paper (`benches/figures.py`), as a picture: a panel of bars for each.
 
 use super::bars::{self, COLOURS, Chart, Series};
 use super::statistics::Spread;
@@ -13,6 +13,7 @@ const TITLE_HEIGHT: u32 = 30;
 /// The report, as far as it is drawn.
 #[derive(Deserialize)]
 pub struct Report {
+    what: String,
     figures: Vec<Figure>,
 }
 
@@ -23,8 +24,8 @@ struct Figure {
     caption: String,
     measure: String,
     groups: Vec<String>,
-    /// A value for each group.
-    series: BTreeMap<String, Vec<f64>>,
+    /// A value for each group, `null` where there is none.
+    series: BTreeMap<String, Vec<Option<f64>>>,
 }
 
 /// Draws the report as SVG.
@@ -38,7 +39,7 @@ pub fn draw(report: &Report, path: &Path) -> Result<(), Box<dyn std::error::Erro
     let panels = u32::try_from(report.figures.len())?;
     let root = SVGBackend::new(path, (PANEL.0, TITLE_HEIGHT + panels * PANEL.1)).into_drawing_area();
     root.fill(&WHITE)?;
-    let root = root.titled("DaeMon's model, by the figures of its paper", ("sans-serif", 16))?;
+    let root = root.titled(&report.what, ("sans-serif", 16))?;
     for (figure, area) in report.figures.iter().zip(root.split_evenly((report.figures.len(), 1))) {
         let mut series = Vec::new();
         for ((name, values), colour) in figure.series.iter().zip(COLOURS.iter().cycle()) {
@@ -51,7 +52,8 @@ pub fn draw(report: &Report, path: &Path) -> Result<(), Box<dyn std::error::Erro
                 );
                 return Err(why.into());
             }
-            let bars = values.iter().map(|value| Some(Spread { median: *value, min: *value, max: *value })).collect();
+            let spread = |value| Spread { median: value, min: value, max: value };
+            let bars = values.iter().map(|value| value.map(spread)).collect();
             series.push(Series { name: name.clone(), colour: *colour, bars });
         }
         let caption = format!("Figure {}: {}", figure.figure, figure.caption);
@@ -72,8 +74,9 @@ mod tests {
         let figure = format!(
             r#"{{"figure": "8", "caption": "Schemes", "measure": "× Remote", "groups": ["kc", "tr"], "series": {{"ours": {values}}}}}"#
         );
-        let report = serde_json::from_str(&format!(r#"{{"figures": [{figure}, {figure}]}}"#)).expect("a report");
-        let path = std::env::temp_dir().join(format!("daemon-{}-{}.svg", std::process::id(), values.len()));
+        let report = format!(r#"{{"what": "A model", "figures": [{figure}, {figure}]}}"#);
+        let report = serde_json::from_str(&report).expect("a report");
+        let path = std::env::temp_dir().join(format!("figures-{}-{}.svg", std::process::id(), values.len()));
         draw(&report, &path).map_err(|error| error.to_string())?;
         let text = std::fs::read_to_string(&path).expect("drawn");
         std::fs::remove_file(path).expect("removed");
@@ -84,9 +87,12 @@ mod tests {
     fn each_figure_is_a_panel_with_its_number_and_a_series_without_a_value_is_refused() {
         let picture = drawn("[1.5, 2.25]").expect("drawn");
         assert_eq!(picture.matches("Figure 8: Schemes").count(), 2, "{picture}");
-        assert!(picture.contains("ours") && picture.contains("× Remote"));
+        assert!(picture.contains("A model") && picture.contains("ours") && picture.contains("× Remote"));
+        let bars = |picture: &str| picture.matches("<rect").count();
+        assert_eq!(bars(&picture) - bars(&drawn("[1.5, null]").expect("drawn")), 2, "a bar less in each panel");
         assert_eq!(drawn("[1.5]"), Err("figure 8: ours has 1 values for 2 groups".to_owned()));
-        let empty = draw(&Report { figures: Vec::new() }, Path::new("/dev/null")).expect_err("nothing to draw");
+        let empty = draw(&Report { what: String::new(), figures: Vec::new() }, Path::new("/dev/null"))
+            .expect_err("nothing to draw");
         assert_eq!(empty.to_string(), "the report has no figures");
     }
 }
