@@ -37,7 +37,7 @@ pub enum Command {
     Run(Box<RunArgs>),
     /// List the programs that run, with their memory, faults and stalls.
     Ps(PsArgs),
-    /// Change the budget of a program that runs.
+    /// Change the budget, processors, blocks or far memory of a program that runs.
     Set(SetArgs),
     /// Show the programs that run, live, with keys to change their budgets.
     Top(TopArgs),
@@ -189,8 +189,9 @@ Examples:
 
 const RUN_EXIT_CODES: &str = "
 
-Exit code: the program's own; 128 + n when it died of signal n and the launcher cannot end the same way; 127 when the
-program does not exist, 126 when it cannot be executed, 125 when Hinterland refuses (the message says why).";
+Exit code: the program's own; 128 + n when it died of signal n and the launcher cannot end the same way; 127 when the \
+program does not exist, 126 when it cannot be executed, 125 when Hinterland refuses, or \
+ends the program or a process of it, or cannot write --stats (the message says which).";
 
 const DOCTOR_EXAMPLES: &str = "\
 Examples:

@@ -12,6 +12,8 @@
 //! profile                                    which functions wait, and for which allocations; what is worth optimizing
 //! plan                                       what is hinted, and how: read, written, and what was measured with it
 //! optimize                                   profile, plan, build, run, and again, as long as that gains
+//! advise                                     which far memory suits a program, and how much local memory
+//! kept                                       traces and tapes of `--tape auto`
 //! node                                       the memory node, and what one says of itself
 //! submit                                     a program as a job of Slurm, with what it needs
 //! balance                                    what sharing memory would bring a cluster, from a public trace

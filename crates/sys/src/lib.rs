@@ -1,6 +1,6 @@
-//! Every system call that Hinterland makes: userfaultfd, mappings, kernel features.
+//! The system calls that paging needs: userfaultfd, mappings, kernel features.
 //!
-//! Raw system calls live here and nowhere else. Nothing here knows of page states or budgets.
+//! Raw ones live here; ARCHITECTURE.md names the exceptions. Nothing here knows of page states or budgets.
 
 #[cfg(miri)]
 mod by_miri;

@@ -1,9 +1,10 @@
-//! What must hold for the repository itself, whatever the machine: its layers, its data files, its links, and the tests that its
+//! What must hold for the repository itself, whatever the machine: its layers, its data files, its links, its glossary, and the tests that its
 //! specification names. Nothing of Hinterland runs here.
 
 mod cases;
 mod commands;
 mod files;
+mod glossary;
 mod layering;
 mod links;
 mod promises;

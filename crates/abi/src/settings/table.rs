@@ -14,7 +14,7 @@ settings! {
     struct Settings {
         LOCAL "local" local: Option<Budget> = BUDGET, One("SIZE|PCT%ram"), Run,
             "Bound on the program's local pages: a size (512M, 2G), or a share of the cgroup limit or the RAM (25%ram); at least 16M",
-            "80 % of the cgroup limit or of free memory", "1G";
+            "80 % of the cgroup limit or of the available memory", "1G";
         RAM "ram" ram: Option<Budget> = BUDGET, One("SIZE|PCT%ram"), Run,
             "Bound on local pages, compressed store and metadata together",
             "", "2G";

@@ -107,7 +107,7 @@ pub struct Timing {
     pub idle_step: Duration,
     /// Time between two pings of nodes that loads pass by.
     pub ping: Duration,
-    /// Time between two questions what a node wants back, each to another node.
+    /// Time between two questions what nodes want back, to [`ASKED`] of them at a time, in turn.
     pub recall: Duration,
     /// A copy counts for a report if its node has answered a question in so long a time.
     pub fresh: Duration,

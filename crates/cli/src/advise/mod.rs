@@ -42,7 +42,7 @@ pub struct AdviseArgs {
     /// Fault path: decides what faults cost, and which pages are evicted together
     #[arg(long, value_enum, value_name = "PATH", default_value_t = FaultPathArg::Inline)]
     fault_path: FaultPathArg,
-    /// As JSON (schema: docs/reference/advice.schema.json)
+    /// As JSON (schema: share/hinterland/advice.schema.json)
     #[arg(long)]
     json: bool,
 }
@@ -54,8 +54,8 @@ Examples:
   hinterland advise --example-costs > costs.toml
   hinterland advise job.trace --costs costs.toml --slowdown 1.1 --json
 
-Backends are ranked by their effectiveness for this program: run time on the slowest of them / run time, over their cost, with half of the
-memory local. For each: predicted slowdowns at several sizes, the least local memory that keeps the slowdown, and what local
+Backends are ranked by their effectiveness for this program: run time on the slowest of them / run time, over their cost, with half of the \
+memory local. For each: predicted slowdowns at several sizes, the least local memory that keeps the slowdown, and what local \
 and far memory cost then, beside all memory local. Predictions are replays of the trace in virtual time, with the policies of a run.
 
 Exit code: 0, or 125 when it refuses.";

@@ -74,8 +74,8 @@ Examples:
   hinterland balance server_usage.csv --alpha 31 --json
   tar -xzOf machine_usage.tar.gz | hinterland balance - --alpha 60:100:0.5
 
-With A % of the servers below alpha, at a on average, and C % above beta, at c on average, the memory balance effectiveness is
-C% x (c - beta) + A% x (alpha - a): what the full servers are relieved of, and the idle ones gain, in per cent of a server's memory
+With A % of the servers below alpha, at a on average, and C % above beta, at c on average, the memory balance effectiveness is \
+C% x (c - beta) + A% x (alpha - a): what the full servers are relieved of, and the idle ones gain, in per cent of a server's memory \
 (xDM, MBE).
 
 Exit code: 0, or 125 when the file cannot be read (the message names the line).";

@@ -16,11 +16,21 @@ const EXIT_BEHIND: u8 = 1;
 /// `hinterland set`.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
-#[group(id = "what", required = true, multiple = true, args = ["local", "ram", "cpus", "granularity", "block", "add_far", "drop_far"])]
 pub struct SetArgs {
     /// The run: its launcher's PID, as `hinterland ps` lists it, or that of any process in it
     #[arg(value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
     pid: i32,
+    #[command(flatten)]
+    what: What,
+    /// How long to wait until all processes have made the change, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(..=WAIT_MS_MAX / 1000))]
+    wait: u64,
+}
+
+/// What is changed: one of these at least.
+#[derive(Args)]
+#[group(required = true, multiple = true)]
+struct What {
     /// Local memory for all processes of the run together, as `hinterland run --local` takes it: a size (768M), or a share of the RAM
     /// (25%ram)
     #[arg(long, value_name = "SIZE")]
@@ -44,9 +54,6 @@ pub struct SetArgs {
     /// A path to far memory whose pages go to the others, and that is closed then; may be repeated
     #[arg(long, value_name = "URL")]
     drop_far: Vec<String>,
-    /// How long to wait until all processes have made the change, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(..=WAIT_MS_MAX / 1000))]
-    wait: u64,
 }
 
 const EXAMPLES: &str = "\
@@ -58,9 +65,9 @@ Examples:
   hinterland set 4711 --block 64K
   hinterland set 4711 --add-far tcp://c:7440 --drop-far 'file:/mnt/ssd?size=64G' --wait 300
 
-A smaller budget takes pages out at once; with a larger one, fewer leave from now on. Where pages
-have nowhere to go, a smaller --ram ends no program: the run keeps what it needs, and set says so. A path
-that is dropped gives its pages to the others first, while the program goes on; one that cannot be opened keeps those that were to go. The change holds for processes
+A smaller budget takes pages out at once; with a larger one, fewer leave from now on. Where pages \
+have nowhere to go, a smaller --ram ends no program: the run keeps what it needs, and set says so. A path \
+that is dropped gives its pages to the others first, while the program goes on; one that cannot be opened keeps those that were to go. The change holds for processes \
 that the run starts later, too, and when the launcher is gone.
 
 Exit code: 0 when all processes have made the change; 1 when it holds and some have not made it yet, who are named; 125 when it is refused.";
@@ -69,18 +76,21 @@ Exit code: 0 when all processes have made the change; 1 when it holds and some h
 pub fn run(args: &SetArgs) -> ExitCode {
     match change(args) {
         Ok(change) if change.behind_count == 0 => {
-            let local =
-                args.local.as_ref().map(|_| format!("keep the local budget of {}", bytes(change.local_budget_bytes)));
-            let ram = args.ram.as_ref().and(change.ram_budget_bytes);
+            let local = args
+                .what
+                .local
+                .as_ref()
+                .map(|_| format!("keep the local budget of {}", bytes(change.local_budget_bytes)));
+            let ram = args.what.ram.as_ref().and(change.ram_budget_bytes);
             let ram = ram.map(|ram| format!("keep the RAM budget of {}", bytes(ram)));
-            let cpus = args.cpus.as_deref().map(|cpus| match cpus {
+            let cpus = args.what.cpus.as_deref().map(|cpus| match cpus {
                 "auto" => "let the pager's own threads run on all processors".to_owned(),
                 "1" => "keep the pager's own threads to 1 processor".to_owned(),
                 cpus => format!("keep the pager's own threads to {} processors", Foreign(cpus)),
             });
-            let blocks = args.granularity.is_some() || args.block.is_some();
+            let blocks = args.what.granularity.is_some() || args.what.block.is_some();
             let blocks = blocks.then(|| "have the new granularity and block size".to_owned());
-            let has_paths = !args.add_far.is_empty() || !args.drop_far.is_empty();
+            let has_paths = !args.what.add_far.is_empty() || !args.what.drop_far.is_empty();
             let paths = has_paths.then(|| "have the new paths to far memory, and nothing on the old ones".to_owned());
             let done: Vec<String> = local.into_iter().chain(ram).chain(cpus).chain(blocks).chain(paths).collect();
             match print::text(&format!("all processes {}\n", done.join(", and "))) {
@@ -104,9 +114,9 @@ pub fn run(args: &SetArgs) -> ExitCode {
 
 fn change(args: &SetArgs) -> Result<Change, AskError> {
     let mut launcher = Launcher::of(args.pid)?;
-    let (local, ram, cpus) = (args.local.clone(), args.ram.clone(), args.cpus.clone());
-    let (granularity, block) = (args.granularity.clone(), args.block.clone());
-    let (add_far, drop_far) = (args.add_far.clone(), args.drop_far.clone());
+    let (local, ram, cpus) = (args.what.local.clone(), args.what.ram.clone(), args.what.cpus.clone());
+    let (granularity, block) = (args.what.granularity.clone(), args.what.block.clone());
+    let (add_far, drop_far) = (args.what.add_far.clone(), args.what.drop_far.clone());
     let request = Request { local, ram, cpus, granularity, block, add_far, drop_far, ..Request::set(args.wait * 1000) };
     let answer = launcher.ask(&request, Duration::from_secs(args.wait))?;
     let why = || "it says nothing of a change".into();

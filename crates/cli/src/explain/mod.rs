@@ -34,7 +34,7 @@ Examples:
   hinterland explain out.json
   hinterland explain out.json --json | jq '.advice[].change'
 
-A request is a fault on content that is not mapped. Prefetched pages that are mapped already cause none when they are used: their use is inferred
+A request is a fault on content that is not mapped. Prefetched pages that are mapped already cause none when they are used: their use is inferred \
 from that of the key page of their window. Patterns are those of the requests of each thread.
 
 Exit code: 0, or 125 when there is nothing to explain.";

@@ -74,12 +74,12 @@ impl Host {
         memory::read(self)
     }
 
-    /// The cgroup limit or the free memory, whichever is less.
+    /// The cgroup limit or the available memory, whichever is less.
     ///
     /// # Errors
     /// When neither can be read.
     pub fn available(&self) -> Result<Available, Error> {
-        self.bounded("free memory, /proc/meminfo", |memory| memory.available_bytes)
+        self.bounded("available memory, /proc/meminfo", |memory| memory.available_bytes)
     }
 
     /// The RAM that the processes of this cgroup may ever use.

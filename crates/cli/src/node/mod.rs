@@ -213,10 +213,10 @@ Examples:
   hinterland node --capacity 16G --listen tcp://0.0.0.0:7440 --advertise tcp://node-7:7440 --key-file far.key --register etcd://etcd-1:2379/pool
   hinterland node list etcd://127.0.0.1:2379/pool
 
-Without --tls or --key-file a node listens on sockets only: by TCP any user of this machine could connect, and could listen in its place
+Without --tls or --key-file a node listens on sockets only: by TCP any user of this machine could connect, and could listen in its place \
 once it has ended; --insecure-loopback allows loopback addresses all the same. A key file:
-(umask 077; head -c 32 /dev/urandom > far.key). Certificates, keys and operators are read again when their files change, and at once on
-SIGHUP. SIGTERM and SIGINT end the node: where programs have other nodes with room, it drains first (--drain-seconds). Programs that
+(umask 077; head -c 32 /dev/urandom > far.key). Certificates, keys and operators are read again when their files change, and at once on \
+SIGHUP. SIGTERM and SIGINT end the node: where programs have other nodes with room, it drains first (--drain-seconds). Programs that \
 still use it end with a message.
 
 Exit code: 0 after an orderly end, 125 when the node cannot be started or asked (the message says why).";

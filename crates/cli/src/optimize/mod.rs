@@ -88,8 +88,8 @@ Examples:
   hinterland optimize --build 'make -B app' --local 64M --rounds 8 --repeat 5 -o app.plan -- ./app input
   hinterland optimize --build 'make -B app' --local 64M --plan app.plan -- ./app other-input
 
-The program is built without hints, run, and profiled; each round builds it with a larger plan. A round that is not faster, fails, or
-prints something else is rolled back. Two rounds in succession without a gain are the last ones. The build command must compile anew
+The program is built without hints, run, and profiled; each round builds it with a larger plan. A round that is not faster, fails, or \
+prints something else is rolled back. Two rounds in succession without a gain are the last ones. The build command must compile anew \
 what the plan is about: `make -B`, or a rule that depends on $HINTERLAND_PLAN. Standard input of the program is empty.
 
 A signal (Ctrl-C) ends the loop: the best plan until then is written and built. A second one ends that, too.

@@ -40,7 +40,7 @@ Examples:
   hinterland report app.prof --by site --flame app.svg
   hinterland plan app.prof -o app.plan
 
-The program is unmodified and runs as with `hinterland run`, whose flags it takes; all processes of the run are in the profile. Names
+The program is unmodified and runs as with `hinterland run`, whose flags it takes; all processes of the run are in the profile. Names \
 come from debug information where there is some (-g), else from symbols. A small budget shows more waiting than a large one.
 
 Exit code: the program's own, as for `hinterland run`; 125 also when the profile could not be written.";

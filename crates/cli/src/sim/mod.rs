@@ -126,9 +126,9 @@ Examples:
   hinterland sim third.trace --local 25% --prefetch none,auto --tape of-first-and-second.tape
   hinterland sim app.trace --local 512M --prefetch none,leap --link 2us:100Gb/s --json | jq '.rows[].slowdown'
 
-Each row is a replay of the whole trace in virtual time. The slowdown is beside the processor time in the trace, with all memory
-local. min evicts what is needed last (Belady): no policy has fewer major faults without prefetching. Far memory is a memory node
-or a disk, which takes pages as they are. Fault counts without prefetching are those of real runs within a tenth. With prefetching they are
+Each row is a replay of the whole trace in virtual time. The slowdown is beside the processor time in the trace, with all memory \
+local. min evicts what is needed last (Belady): no policy has fewer major faults without prefetching. Far memory is a memory node \
+or a disk, which takes pages as they are. Fault counts without prefetching are those of real runs within a tenth. With prefetching they are \
 not where the read-ahead thread waits for a processor, which it never does here. The same trace, settings and seed give the same figures.
 
 Exit code: 0, or 125 when it refuses.";

@@ -110,17 +110,17 @@ Examples:
   hinterland tape show fft.tape
   hinterland tape show build-tapes/
 
-A tape says for each thread which pages it needs next, which of them must be fetched, and which leave for them. It is right for programs
-that touch the same pages in the same order whatever their input. Times are predicted: threads run one after the other, as they were
-traced, and 500 pages at most are asked for ahead of each. A size at which everything is hidden from a link speed on waits there for less
+A tape says for each thread which pages it needs next, which of them must be fetched, and which leave for them. It is right for programs \
+that touch the same pages in the same order whatever their input. Times are predicted: threads run one after the other, as they were \
+traced, and 500 pages at most are asked for ahead of each. A size at which everything is hidden from a link speed on waits there for less \
 than 1 % of its processor time.
 
-With several traces of a program the answer is ordered: nine tenths of its pages are touched in the same order in all of them; set: most pages
-are touched in phases whose pages agree, four fifths and more of them, in another order; or neither. Of a program of sets the tape is
+With several traces of a program the answer is ordered: nine tenths of its pages are touched in the same order in all of them; set: most pages \
+are touched in phases whose pages agree, four fifths and more of them, in another order; or neither. Of a program of sets the tape is \
 unordered: it has the pages of each phase, which are fetched when the phase begins.
 
-Of a folder of traces (`hinterland trace -o FOLDER/`) each trace gets a tape, planned as if its process had all of --local; a percentage is of its
-own peak. `hinterland run --tape FOLDER/` has each process of a run follow the tape of its program, by build-id, and of its arguments.
+Of a folder of traces (`hinterland trace -o FOLDER/`) each trace gets a tape, planned as if its process had all of --local; a percentage is of its \
+own peak. `hinterland run --tape FOLDER/` has each process of a run follow the tape of its program, by build-id, and of its arguments. \
 Children that were forked and called no exec have none.
 
 Exit code: 0, or 125 when it refuses.";

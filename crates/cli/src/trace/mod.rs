@@ -46,12 +46,12 @@ Examples:
   valgrind --tool=lackey --trace-mem=yes --log-file=app.lackey ./app
   hinterland trace import --from lackey app.lackey -o app.trace
 
-The program runs on one processor and takes a fault for each page that it comes back to; where it asks libc how many processors
-there are it gets the number that it has untraced, and makes as many threads. Traced is the process that is started (and what it calls exec for). With a folder (a path that
-ends with a slash, or is one) all processes of the run are, each in a trace of its own: children of forks, and programs behind a shell.
+The program runs on one processor and takes a fault for each page that it comes back to; where it asks libc how many processors \
+there are it gets the number that it has untraced, and makes as many threads. Traced is the process that is started (and what it calls exec for). With a folder (a path that \
+ends with a slash, or is one) all processes of the run are, each in a trace of its own: children of forks, and programs behind a shell. \
 Faults are served on the monitor path (`hinterland doctor` says whether that is allowed here).
 
-Exit code: the program's own, as for `hinterland run`; also when the trace could not be written to its end (the message says
+Exit code: the program's own, as for `hinterland run`; also when the trace could not be written to its end (the message says \
 why, and the file holds what was recorded until then). `show` and `import`: 0, or 125 when they refuse.";
 
 /// Why a trace cannot be shown or made.

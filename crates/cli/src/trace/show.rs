@@ -35,8 +35,8 @@ Examples:
   hinterland trace show app.trace --svg app.svg
   hinterland trace show build/
 
-A reference is sequential or a stride when it continues one of the last 16 streams of its thread. Misses are those of LRU
-memory of that size; for memory below a microset there are none, because a trace does not tell (`hinterland trace --microset` takes
+A reference is sequential or a stride when it continues one of the last 16 streams of its thread. Misses are those of LRU \
+memory of that size; for memory below a microset there are none, because a trace does not tell (`hinterland trace --microset` takes \
 a smaller one). All figures are of the references that were recorded: a page touched again inside its microset is not.";
 
 /// Local memory, in percent of all pages, for which misses are told.

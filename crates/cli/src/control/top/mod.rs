@@ -51,7 +51,7 @@ Examples:
   hinterland top 4711
   hinterland top --interval 5 --count 12 > runs.txt
 
-On a terminal, the keys: up and down (or k and j) choose a run, + and - change its local budget by an eighth, b asks for a budget as
+On a terminal, the keys: up and down (or k and j) choose a run, + and - change its local budget by an eighth, b asks for a budget as \
 `hinterland set --local` takes it, q ends. Where standard output is no terminal, each look prints a line for each run.
 
 Exit code: 0; 125 when the terminal cannot be used or standard output cannot be written.";
