@@ -39,8 +39,8 @@ def programs(mib: int, directory: Path) -> list[Program]:
 class Node:
     """A memory node of this bench's own."""
 
-    def __init__(self, launcher: Path, mib: int) -> None:
-        words = [str(launcher), "node", "--capacity", f"{mib}M", "--insecure-loopback", "--listen", "tcp://127.0.0.1:0"]
+    def __init__(self, launcher: Path, mib: int, listen: str = "tcp://127.0.0.1:0") -> None:
+        words = [str(launcher), "node", "--capacity", f"{mib}M", "--insecure-loopback", "--listen", listen]
         self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         said = self.process.stdout.readline()
         if not said.startswith("listening on "):

@@ -171,18 +171,33 @@ class Bench:
             raise SystemExit(f"{program.name} with {how}: '{output}' instead of '{native}'")
 
 
-class Rows:
+class Lines:
     """What was measured before a later run failed, in a file beside the result: a bench that is begun again with the same parameters
     goes on there. The first line has the parameters; with others the file is ignored."""
 
-    def __init__(self, output: Path, parameters: dict, bench: Bench) -> None:
-        self.path, self.bench = output.with_suffix(".rows"), bench
+    def __init__(self, output: Path, parameters: dict) -> None:
+        self.path = output.with_suffix(".rows")
         self.lines: list[dict] = [parameters]
         there = [json.loads(line) for line in self.path.read_text().splitlines()] if self.path.exists() else []
         if there[:1] == self.lines:
             self.lines = there
-            for line in there[1:]:
-                bench.native |= line.get("native", {})
+
+    def add(self, line: dict) -> None:
+        self.lines.append(line)
+        self.path.write_text("".join(json.dumps(line) + "\n" for line in self.lines))
+
+    def remove(self) -> None:
+        self.path.unlink(missing_ok=True)
+
+
+class Rows(Lines):
+    """Rows of programs at parts of their memory."""
+
+    def __init__(self, output: Path, parameters: dict, bench: Bench) -> None:
+        super().__init__(output, parameters)
+        self.bench = bench
+        for line in self.lines[1:]:
+            bench.native |= line.get("native", {})
 
     def rows(self) -> list[dict]:
         return [line for line in self.lines if "wanted_percent" in line]
@@ -190,19 +205,12 @@ class Rows:
     def has(self, program: Program, percent: int) -> bool:
         return any((row["program"], row["wanted_percent"]) == (program.name, percent) for row in self.rows())
 
-    def add(self, line: dict) -> None:
-        self.lines.append(line)
-        self.path.write_text("".join(json.dumps(line) + "\n" for line in self.lines))
-
     def measure_natives(self, programs: list[Program]) -> None:
         """Those that are not there yet. They belong to the rows, which are compared with them."""
         for program in programs:
             if program.name not in self.bench.native:
                 self.bench.measure_native(program)
                 self.add({"native": {program.name: self.bench.native[program.name]}})
-
-    def remove(self) -> None:
-        self.path.unlink(missing_ok=True)
 
 
 def build(launcher: Path) -> dict:
