@@ -4,7 +4,7 @@
 
 use hinterland_abi::PathChange;
 use hinterland_backend::{Backend, CodecName, Compressed, ForkSide, Location, Paths, Priority, Recompression, open};
-use hinterland_testkit::contract::{fork_round, load, page_of, store, usage, with_fork};
+use hinterland_testkit::contract::{fork_round, load, page_of, rows, store, usage, with_fork};
 use hinterland_testkit::maintain_until;
 use std::sync::Arc;
 use std::time::Duration;
@@ -78,6 +78,9 @@ fn paths_are_dropped_in_both() {
     for _ in 0..4 {
         paths.maintain();
     }
+    // A batch was read, and is not stored yet.
+    let left = rows(&*paths).iter().filter(|row| row.url.starts_with("file")).map(|row| row.pages).sum::<u64>();
+    assert!((1..1500).contains(&left), "{left}");
     let both = || {
         finish(2);
         for (page, loaded) in pages.iter().zip(load(&*paths, &locations, Priority::Demand)) {

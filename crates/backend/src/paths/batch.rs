@@ -1,7 +1,8 @@
-//! Batches over several paths: the next path is asked before the answers of one are waited for, in this thread
+//! Batches over several paths, loads and stores: the next path is asked before the answers of one are waited for, in this thread
 //! ([`Backend::load_while`](crate::Backend::load_while)), and always in the order of the paths: two threads that wait for each other's connections
 //! would wait for ever.
 
+use super::path::Path;
 use super::table::Place;
 use super::{Entered, PATHS_MAX, Paths};
 use crate::sync::lock;
@@ -19,67 +20,56 @@ pub(super) fn to_be_stored<T>() -> Result<T, StoreError> {
     Err(StoreError::Device { url: String::new(), errno: 0 })
 }
 
-/// What is loaded from one path.
-pub(super) struct LoadPart<'a> {
-    pub(super) path: Entered<'a>,
-    /// Which items of the batch these are.
-    indices: Vec<usize>,
-    items: Vec<LoadItem<'a>>,
-}
-
-impl<'a> LoadPart<'a> {
-    pub(super) fn new(path: Entered<'a>) -> LoadPart<'a> {
-        LoadPart { path, indices: Vec::new(), items: Vec::new() }
-    }
-
-    /// Adds an item, number `index` of the batch.
-    pub(super) fn add(&mut self, index: usize, item: LoadItem<'a>) {
-        self.indices.push(index);
-        self.items.push(item);
-    }
-}
-
-/// The callback for each page.
+/// The callback for each page that is loaded.
 pub(super) type Done<'a> = &'a mut dyn FnMut(usize, Result<&PageBytes, LoadError>);
 
-/// Loads all parts at once.
-pub(super) fn load_parts(parts: &mut [LoadPart<'_>], priority: Priority, done: &RefCell<Done<'_>>) {
-    let Some((LoadPart { path, indices, items }, rest)) = parts.split_first_mut() else { return };
-    let mut rest = Some(rest).filter(|rest| !rest.is_empty());
-    let (mut timed, mut failed) = (path.loads.begin(), false);
-    let mut others = || {
-        if let Some(rest) = rest.take() {
-            timed.elsewhere(|| load_parts(rest, priority, done));
-        }
-    };
-    let mut loaded = |index: usize, result: Result<&PageBytes, LoadError>| {
-        failed |= result.is_err();
-        done.borrow_mut()(indices[index], result);
-    };
-    path.backend.load_while(items, priority, &mut loaded, &mut others);
-    if !failed {
-        timed.end(indices.len());
-    }
-    // By a path that waits for nothing.
-    if let Some(rest) = rest {
-        load_parts(rest, priority, done);
-    }
-}
-
-/// What is stored at one path.
-struct StorePart<'a> {
+/// What one path is asked for in a batch.
+pub(super) struct Part<'a> {
     number: usize,
-    path: &'a Entered<'a>,
+    path: &'a Path,
+    priority: Priority,
+    /// Which items of the batch these are.
     indices: Vec<usize>,
-    pages: Vec<&'a PageBytes>,
-    answers: Vec<Result<Location, StoreError>>,
+    work: Work<'a>,
 }
 
-impl StorePart<'_> {
-    /// Says where each page is now; returns whether the path has refused one.
+enum Work<'a> {
+    Load(Vec<LoadItem<'a>>),
+    Store { pages: Vec<&'a PageBytes>, longest: Option<usize>, answers: Vec<Result<Location, StoreError>> },
+}
+
+impl<'a> Part<'a> {
+    /// A load from path `number`, of nothing yet.
+    pub(super) fn load(number: usize, path: &'a Path, priority: Priority) -> Part<'a> {
+        Part { number, path, priority, indices: Vec::new(), work: Work::Load(Vec::new()) }
+    }
+
+    /// A store at path `number`, of nothing yet.
+    fn store(number: usize, path: &'a Path, longest: Option<usize>, priority: Priority) -> Part<'a> {
+        let work = Work::Store { pages: Vec::new(), longest, answers: Vec::new() };
+        Part { number, path, priority, indices: Vec::new(), work }
+    }
+
+    /// Adds an item to a load, number `index` of the batch.
+    pub(super) fn add_item(&mut self, index: usize, item: LoadItem<'a>) {
+        let Work::Load(items) = &mut self.work else { unreachable!("items are loaded") };
+        items.push(item);
+        self.indices.push(index);
+    }
+
+    /// Adds a page to a store, number `index` of the batch.
+    fn add_page(&mut self, index: usize, page: &'a PageBytes) {
+        let Work::Store { pages, answers, .. } = &mut self.work else { unreachable!("pages are stored") };
+        pages.push(page);
+        answers.push(to_be_stored());
+        self.indices.push(index);
+    }
+
+    /// Says where each page that was stored is now; returns whether the path has refused one.
     fn conclude(self, out: &mut [Result<Place, StoreError>]) -> bool {
+        let Work::Store { answers, .. } = self.work else { return false };
         let mut refused = 0;
-        for (index, answer) in self.indices.into_iter().zip(self.answers) {
+        for (index, answer) in self.indices.into_iter().zip(answers) {
             if let Err(error) = &answer {
                 refused += 1;
                 if !matches!(error, StoreError::TooLong { .. }) {
@@ -93,27 +83,54 @@ impl StorePart<'_> {
     }
 }
 
-/// Stores all parts at once.
-fn store_parts(parts: &mut [StorePart<'_>], longest: Option<usize>, priority: Priority) {
-    let Some((StorePart { path, pages, answers, .. }, rest)) = parts.split_first_mut() else { return };
-    path.pages.fetch_add(pages.len(), SeqCst);
+/// Carries all parts out at once, in the one order in which paths are nested. `done` gets what is loaded.
+pub(super) fn carry_out(parts: &mut [Part<'_>], done: &RefCell<Done<'_>>) {
+    // What waits for nothing works while the others wait.
+    parts.sort_by_key(|part| (part.path.backend.copies_cost_ram(), part.number));
+    carry_out_nested(parts, done);
+}
+
+fn carry_out_nested(parts: &mut [Part<'_>], done: &RefCell<Done<'_>>) {
+    let Some((Part { path, priority, indices, work, .. }, rest)) = parts.split_first_mut() else { return };
+    let speed = if matches!(work, Work::Load(_)) { &path.loads } else { &path.stores };
     let mut rest = Some(rest).filter(|rest| !rest.is_empty());
-    let mut timed = path.stores.begin();
+    let mut timed = speed.begin();
     let mut others = || {
         if let Some(rest) = rest.take() {
-            timed.elsewhere(|| store_parts(rest, longest, priority));
+            timed.elsewhere(|| carry_out_nested(rest, done));
         }
     };
-    match longest {
-        None => path.backend.store_while(pages, None, priority, answers, &mut others),
-        Some(longest) => path.backend.store_if_short(pages, longest, priority, answers),
+    let mut failed = false;
+    match work {
+        Work::Load(items) => {
+            let mut loaded = |index: usize, result: Result<&PageBytes, LoadError>| {
+                failed |= result.is_err();
+                done.borrow_mut()(indices[index], result);
+            };
+            path.backend.load_while(items, *priority, &mut loaded, &mut others);
+        }
+        Work::Store { pages, longest, answers } => {
+            path.pages.fetch_add(pages.len(), SeqCst);
+            match longest {
+                None => path.backend.store_while(pages, None, *priority, answers, &mut others),
+                Some(longest) => path.backend.store_if_short(pages, *longest, *priority, answers),
+            }
+            failed = answers.iter().any(Result::is_err);
+        }
     }
-    if answers.iter().all(Result::is_ok) {
-        timed.end(pages.len());
+    if !failed {
+        timed.end(indices.len());
     }
+    // By a path that waits for nothing.
     if let Some(rest) = rest {
-        store_parts(rest, longest, priority);
+        carry_out_nested(rest, done);
     }
+}
+
+/// A load that is carried out while pages are stored at other paths, if there is any such page.
+pub(super) struct Beside<'a, 'b> {
+    pub(super) load: Option<Part<'a>>,
+    pub(super) done: &'b RefCell<Done<'b>>,
 }
 
 /// Of paths that were never loaded from, but for the first one where that holds for all, a few pages are to show what they are.
@@ -152,6 +169,21 @@ impl Paths {
         priority: Priority,
         out: &mut [Result<Place, StoreError>],
     ) {
+        let mut nothing = |_: usize, _: Result<&PageBytes, LoadError>| ();
+        let mut beside = Beside { load: None, done: &RefCell::new(&mut nothing) };
+        self.put_beside(among, pages, longest, priority, out, &mut beside);
+    }
+
+    /// The same; carries out what is to be done `beside`, unless there is nothing to store.
+    pub(super) fn put_beside(
+        &self,
+        among: &[usize],
+        pages: &[&PageBytes],
+        longest: Option<usize>,
+        priority: Priority,
+        out: &mut [Result<Place, StoreError>],
+        beside: &mut Beside<'_, '_>,
+    ) {
         let mut among = among.to_vec();
         while out.iter().any(Result::is_err) {
             let open: Vec<(usize, Entered<'_>)> =
@@ -167,39 +199,23 @@ impl Paths {
             if self.placement == PlacementName::Auto {
                 try_out(&ready, &mut speeds);
             }
-            let mut choose = |count| match speeds[..] {
+            let choose = |count| match speeds[..] {
                 [(only, _)] => vec![only; count],
                 _ => lock(&self.spread).choose(&speeds, count),
             };
-            let refusing = self.put_parts(&ready, &mut choose, pages, longest, priority, out);
+            let missing: Vec<usize> = (0..pages.len()).filter(|index| out[*index].is_err()).collect();
+            let mut parts: [Option<Part<'_>>; PATHS_MAX] = [const { None }; PATHS_MAX];
+            for (index, number) in missing.iter().copied().zip(choose(missing.len())) {
+                let (_, path) = ready.iter().find(|(other, _)| *other == number).expect("one of those to choose among");
+                let part = parts[number].get_or_insert_with(|| Part::store(number, path, longest, priority));
+                part.add_page(index, pages[index]);
+            }
+            let mut parts: Vec<Part<'_>> = parts.into_iter().flatten().chain(beside.load.take()).collect();
+            carry_out(&mut parts, beside.done);
+            let refusing: Vec<usize> =
+                parts.into_iter().filter_map(|part| Some(part.number).filter(|_| part.conclude(out))).collect();
             among.retain(|path| !refusing.contains(path));
         }
-    }
-
-    /// Stores what has no place yet at the paths that `choose` says for so many pages, numbers of `paths`; returns those that have refused pages.
-    fn put_parts(
-        &self,
-        paths: &[(usize, Entered<'_>)],
-        choose: &mut dyn FnMut(usize) -> Vec<usize>,
-        pages: &[&PageBytes],
-        longest: Option<usize>,
-        priority: Priority,
-        out: &mut [Result<Place, StoreError>],
-    ) -> Vec<usize> {
-        let missing: Vec<usize> = (0..pages.len()).filter(|index| out[*index].is_err()).collect();
-        let mut parts: [Option<StorePart<'_>>; PATHS_MAX] = [const { None }; PATHS_MAX];
-        for (index, number) in missing.iter().copied().zip(choose(missing.len())) {
-            let (_, path) = paths.iter().find(|(other, _)| *other == number).expect("one of those to choose among");
-            let new = || StorePart { number, path, indices: Vec::new(), pages: Vec::new(), answers: Vec::new() };
-            let part = parts[number].get_or_insert_with(new);
-            part.indices.push(index);
-            part.pages.push(pages[index]);
-            part.answers.push(to_be_stored());
-        }
-        let mut parts: Vec<StorePart<'_>> = parts.into_iter().flatten().collect();
-        parts.sort_by_key(|part| part.path.backend.copies_cost_ram());
-        store_parts(&mut parts, longest, priority);
-        parts.into_iter().filter_map(|part| Some(part.number).filter(|_| part.conclude(out))).collect()
     }
 
     /// Frees pages at a path that no row names any more.

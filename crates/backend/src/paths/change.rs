@@ -5,16 +5,14 @@
 //! placement, moves their pages to the others in batches, and closes those that no row names any more. A path that cannot be opened keeps
 //! those that were to go: their pages might find no room. For the same reason a path that is being emptied takes pages that no other takes.
 
-use super::migrate::{BATCH_PAGES, Moved, Staging};
+use super::migrate::{BATCH_PAGES, Moved};
 use super::path::Path;
-use super::table::{Place, Which};
+use super::pipeline::{Pipeline, ROOM_PAGES};
 use super::{PATHS_MAX, Paths, Slot};
+use crate::Backend;
 use crate::sync::lock;
-use crate::{Backend, Priority, StoreError};
 use hinterland_abi::PathChange;
 use hinterland_sys::confinement;
-use hinterland_units::{PAGE_BYTES, PageBytes};
-use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
@@ -24,10 +22,6 @@ use std::time::{Duration, Instant};
 const RETRY: Duration = Duration::from_millis(500);
 /// Pages that are in use at this moment are looked at again after so long.
 const BUSY: Duration = Duration::from_millis(5);
-
-/// Pages in one batch away from a path while the program waits for none: 2 MiB, so that a disk has sixteen operations under way instead of four.
-const IDLE_BATCH_PAGES: usize = 512;
-pub(super) const IDLE_BATCH_BYTES: u64 = (IDLE_BATCH_PAGES * PAGE_BYTES) as u64;
 
 /// Opens what a URL describes; what a byte in it costs relative to RAM. Else why not.
 pub(crate) type Opener = Box<dyn Fn(&str) -> Result<(Arc<dyn Backend>, f64), String> + Send + Sync>;
@@ -148,18 +142,10 @@ impl Paths {
     /// Moves a batch of pages away from a path that takes none any more, or closes it.
     fn empty_path(&self, path: usize) -> Result<Option<Duration>, String> {
         let begun = Instant::now();
-        let refused: RefCell<Option<StoreError>> = RefCell::new(None);
-        let put = |pages: &[&PageBytes], out: &mut [Result<Place, StoreError>]| {
-            for tier in self.tiers() {
-                self.put(&tier, pages, Priority::WriteBack, out);
-            }
-            *refused.borrow_mut() = out.iter().find_map(|place| place.clone().err());
-        };
-        let batch_pages = if self.is_needed.load(Relaxed) { BATCH_PAGES } else { IDLE_BATCH_PAGES };
-        let Moved { moved, unreadable, .. } = {
-            let mut staging = lock(&self.emptying);
-            let staging = staging.get_or_insert_with(|| Staging::of(IDLE_BATCH_PAGES));
-            self.move_batch_by(staging, path, batch_pages, Which::Oldest, &put)
+        let batch_pages = if self.is_needed.load(Relaxed) { BATCH_PAGES } else { ROOM_PAGES };
+        let (Moved { moved, unreadable, .. }, refused) = {
+            let mut emptying = lock(&self.emptying);
+            self.move_on(emptying.get_or_insert_with(Pipeline::new), path, batch_pages)
         };
         if moved > 0 {
             // While the program needs the paths it has them as long as this had them.
@@ -168,7 +154,7 @@ impl Paths {
         }
         let url = self.enter(path).map(|path| path.url.clone()).unwrap_or_default();
         let pages = self.enter(path).map_or(0, |path| path.pages.load(SeqCst));
-        match refused.into_inner() {
+        match refused {
             Some(error) => Err(format!("{pages} pages on {url} have no other place: {error}")),
             None if unreadable > 0 => {
                 Err(format!("{pages} pages cannot be moved from {url}: it does not give them back"))

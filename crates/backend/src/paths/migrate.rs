@@ -35,7 +35,7 @@ impl Staging {
         Staging { mapping, pages }
     }
 
-    fn pages(&mut self) -> &mut [PageBytes] {
+    pub(super) fn pages(&mut self) -> &mut [PageBytes] {
         // SAFETY: the mapping is this long, aligned to pages, zeroed by the kernel, and borrowed exclusively through
         // `&mut self`.
         unsafe { std::slice::from_raw_parts_mut(self.mapping.at(0).cast::<PageBytes>(), self.pages) }
@@ -50,6 +50,13 @@ pub(super) struct Moving {
     pub(super) stored: Result<Place, StoreError>,
 }
 
+impl Moving {
+    /// One whose move has begun.
+    pub(super) fn begun((handle, from): (Handle, Place)) -> Moving {
+        Moving { handle, from, loaded: false, stored: to_be_stored() }
+    }
+}
+
 /// What became of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Moved {
@@ -62,7 +69,7 @@ pub(super) struct Moved {
 }
 
 /// Stores pages that have no place yet.
-pub(super) type Put<'a> = &'a dyn Fn(&[&PageBytes], &mut [Result<Place, StoreError>]);
+type Put<'a> = &'a dyn Fn(&[&PageBytes], &mut [Result<Place, StoreError>]);
 
 impl Paths {
     /// Demotes up to `pages` of the first path's oldest pages; returns how many left it.
@@ -132,18 +139,9 @@ impl Paths {
         self.staging[path].with(|staging| self.move_batch_by(staging, path, pages, which, put))
     }
 
-    /// The same, as many as there is room for in `staging`.
-    pub(super) fn move_batch_by(
-        &self,
-        staging: &mut Staging,
-        path: usize,
-        pages: usize,
-        which: Which,
-        put: Put<'_>,
-    ) -> Moved {
+    fn move_batch_by(&self, staging: &mut Staging, path: usize, pages: usize, which: Which, put: Put<'_>) -> Moved {
         let (started, promoted) = self.table.start_moves(&mut lock(&self.lists), path, pages.min(staging.pages), which);
-        let moving = |(handle, from)| Moving { handle, from, loaded: false, stored: to_be_stored() };
-        let mut batch: Vec<Moving> = started.into_iter().map(moving).collect();
+        let mut batch: Vec<Moving> = started.into_iter().map(Moving::begun).collect();
         let priority = if which == Which::Youngest { Priority::Migration } else { Priority::WriteBack };
         self.load_batch(path, &mut batch, staging.pages(), priority);
         store_batch(&mut batch, staging.pages(), put);
@@ -151,7 +149,7 @@ impl Paths {
         Moved { moved: self.finish_batch(&batch, which == Which::Youngest), unreadable, promoted }
     }
 
-    fn load_batch(&self, path: usize, batch: &mut [Moving], pages: &mut [PageBytes], priority: Priority) {
+    pub(super) fn load_batch(&self, path: usize, batch: &mut [Moving], pages: &mut [PageBytes], priority: Priority) {
         let Some(path) = self.enter(path).filter(|_| !batch.is_empty()) else { return };
         let mut items: Vec<LoadItem<'_>> =
             batch.iter().zip(pages).map(|(moving, into)| LoadItem { location: moving.from.location, into }).collect();
@@ -199,7 +197,12 @@ impl Paths {
     }
 }
 
-fn store_batch(batch: &mut [Moving], pages: &[PageBytes], put: Put<'_>) {
+/// Stores the pages of a batch that were loaded by `put`, and notes where they are.
+pub(super) fn store_batch(
+    batch: &mut [Moving],
+    pages: &[PageBytes],
+    put: impl FnOnce(&[&PageBytes], &mut [Result<Place, StoreError>]),
+) {
     let loaded: Vec<usize> = (0..batch.len()).filter(|index| batch[*index].loaded).collect();
     let contents: Vec<&PageBytes> = loaded.iter().map(|index| &pages[*index]).collect();
     let mut places = vec![to_be_stored(); contents.len()];

@@ -6,6 +6,7 @@
 //!             spread: all paths, in proportion to their measured bandwidth (`spread`, `speed`)
 //!             auto:   tiers in the order of time times cost (`rank`), with paths of a kind in one tier, over which pages are spread
 //! upwards  ─► pages of lower tiers that are wanted again (`promote`)
+//! away     ─► from a path that is dropped: a batch is read while the one before it is stored (`pipeline`)
 //! batches  ─► all paths are asked before one is waited for: a batch takes as long as the slowest, not the sum (`batch`)
 //! ```
 //! A path that is full or fails is left alone for a moment, and the page goes to another one: only when no path takes it the caller is
@@ -16,6 +17,7 @@ mod batch;
 mod change;
 mod migrate;
 mod path;
+mod pipeline;
 mod promote;
 mod rank;
 mod speed;
@@ -24,13 +26,14 @@ mod table;
 
 use crate::sync::{FREED_AT_ONCE, Pool, lock};
 use crate::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Patch, Priority, StoreError};
-use batch::{LoadPart, load_parts};
+use batch::{Part, carry_out};
 pub(crate) use change::Opener;
-use change::{IDLE_BATCH_BYTES, Wanted};
+use change::Wanted;
 use hinterland_abi::PlacementName;
 use hinterland_units::{PAGE_BYTES, PageBytes};
 use migrate::{BATCH_PAGES, Staging};
 pub(crate) use path::Path;
+use pipeline::Pipeline;
 use promote::Promotion;
 use spread::Spread;
 use std::cell::RefCell;
@@ -74,8 +77,8 @@ pub struct Paths {
     table: Table,
     lists: Mutex<Lists>,
     staging: [Pool<Staging>; PATHS_MAX],
-    /// Room of the path that is emptied.
-    emptying: Mutex<Option<Staging>>,
+    /// How far the path has come that is emptied.
+    emptying: Mutex<Option<Pipeline>>,
     promotion: Promotion,
     /// The paths at which copies cost RAM, as bits.
     cost_ram: AtomicU32,
@@ -325,16 +328,19 @@ impl Paths {
         priority: Priority,
         done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
     ) {
-        let mut parts: [Option<LoadPart<'_>>; PATHS_MAX] = [const { None }; PATHS_MAX];
-        for (index, (item, place)) in items.iter_mut().zip(places).enumerate() {
-            let Some(place) = *place else { continue };
-            let part = parts[place.path].get_or_insert_with(|| LoadPart::new(self.path_of(place)));
-            part.add(index, LoadItem { location: place.location, into: item.into });
+        let mut entered: [Option<Entered<'_>>; PATHS_MAX] = [const { None }; PATHS_MAX];
+        for place in places.iter().flatten() {
+            entered[place.path].get_or_insert_with(|| self.path_of(*place));
         }
-        let mut parts: Vec<LoadPart<'_>> = parts.into_iter().flatten().collect();
-        // What waits for nothing works while the others wait.
-        parts.sort_by_key(|part| part.path.backend.copies_cost_ram());
-        load_parts(&mut parts, priority, &RefCell::new(done));
+        let mut parts: [Option<Part<'_>>; PATHS_MAX] = [const { None }; PATHS_MAX];
+        for (index, (item, place)) in items.iter_mut().zip(places).enumerate() {
+            let Some(Place { path: number, location }) = *place else { continue };
+            let path = entered[number].as_deref().expect("entered above");
+            let part = parts[number].get_or_insert_with(|| Part::load(number, path, priority));
+            part.add_item(index, LoadItem { location, into: item.into });
+        }
+        let mut parts: Vec<Part<'_>> = parts.into_iter().flatten().collect();
+        carry_out(&mut parts, &RefCell::new(done));
     }
 }
 
@@ -473,7 +479,7 @@ impl Backend for Paths {
     }
 
     fn ram_bytes(&self) -> u64 {
-        let emptying = if self.is_changing.load(Relaxed) { IDLE_BATCH_BYTES } else { 0 };
+        let emptying = if self.is_changing.load(Relaxed) { Pipeline::RAM_BYTES } else { 0 };
         let staging = self.staging.iter().map(|pool| pool.made() as u64).sum::<u64>() * Staging::RAM_BYTES + emptying;
         let tables = lock(&self.lists).ram_bytes();
         self.open().map(|path| path.backend.ram_bytes()).sum::<u64>() + tables + staging

@@ -1,10 +1,15 @@
 //! Paths that open and close under way: nothing is lost, whatever happens to a path in the middle of it.
 
+use crate::telling::{Told, telling};
 use hinterland_abi::{PathChange, PlacementName};
-use hinterland_backend::{Backend, Location, OpenOptions, Paths, Priority, open_with};
+use hinterland_backend::{
+    Backend, CodecName, Compressed, FileBackend, FileOptions, FileWidth, IoMethod, Location, OpenOptions, Paths,
+    Priority, Reference, open_with,
+};
 use hinterland_testkit::contract::{fuzz_threads, load, page_of, rows, store};
-use hinterland_units::PageBytes;
-use std::sync::Arc;
+use hinterland_units::{PAGE_BYTES, PageBytes};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 fn opened(urls: &[&str], placement: PlacementName) -> Arc<Paths> {
@@ -158,4 +163,176 @@ fn who_starts_later_opens_what_is_there_now() {
     let paths = open_with(&["compressed:16M".into()], &options).expect("they open");
     assert_eq!(rows(&*paths).iter().map(|row| row.url.as_str()).collect::<Vec<_>>(), ["reference:16M"]);
     assert_eq!((maintained(&paths, 7), paths.changed_version()), (String::new(), 7));
+}
+
+/// Pages of a batch away from a path.
+const BATCH: u64 = 256;
+
+fn plain_memory(pages: u64) -> Arc<dyn Backend> {
+    Arc::new(Reference::new("reference".into(), pages * PAGE_BYTES as u64).expect("address space"))
+}
+
+/// Waits for what it is asked, as memory does not.
+fn file() -> Arc<dyn Backend> {
+    let options = FileOptions {
+        path: std::env::temp_dir(),
+        capacity_bytes: 16 << 20,
+        io: IoMethod::Auto,
+        direct: true,
+        width: FileWidth::default(),
+    };
+    Arc::new(FileBackend::new("file".into(), options).expect("the file can be made"))
+}
+
+fn compressed() -> Arc<dyn Backend> {
+    Arc::new(Compressed::new("compressed".into(), CodecName::Lz4, 64 << 20).expect("address space"))
+}
+
+/// What paths 0 and 1 are asked for, in its order, while three batches of pages move from 0 to 1.
+fn order_of_a_switch(backends: [Arc<dyn Backend>; 2]) -> Vec<(usize, Told)> {
+    let told: Arc<Mutex<Vec<(usize, Told)>>> = Arc::default();
+    let numbered = backends.into_iter().enumerate().map(|(number, inner)| {
+        let told = told.clone();
+        telling(inner, move |what| told.lock().expect("no panic").push((number, what)))
+    });
+    let paths = Paths::new(numbered.collect(), PlacementName::Tiers).expect("address space");
+    let locations = stored(&paths, 0..3 * BATCH);
+    told.lock().expect("no panic").clear();
+    paths.change(1, vec![drop_path("0")]);
+    assert_eq!(maintained(&paths, 1), "");
+    let order = std::mem::take(&mut *told.lock().expect("no panic"));
+    assert_eq!(rows(&paths).iter().map(|row| row.pages).collect::<Vec<_>>(), [0, 3 * BATCH]);
+    assert_right(&paths, &locations, 0);
+    order
+}
+
+/// Where both sides wait, and where only one does: then that one is asked, and the other works.
+#[test]
+fn a_batch_is_read_while_the_one_before_it_is_stored() {
+    let load = |inner: &[(usize, Told)]| [&[(0, Told::Loads)], inner, &[(0, Told::Loaded)]].concat();
+    let store = |inner: &[(usize, Told)]| [&[(1, Told::Stores)], inner, &[(1, Told::Stored)]].concat();
+    let of_batches = |both: Vec<(usize, Told)>| [load(&[]), both.clone(), both, store(&[])].concat();
+    assert_eq!(order_of_a_switch([file(), file()]), of_batches(load(&store(&[]))));
+    assert_eq!(order_of_a_switch([file(), compressed()]), of_batches(load(&store(&[]))));
+    assert_eq!(order_of_a_switch([compressed(), file()]), of_batches(store(&load(&[]))));
+}
+
+/// While one batch is stored and the next one read, pages of both are loaded, freed and stored anew.
+#[test]
+fn pages_on_their_way_are_used_and_freed_as_if_they_stayed() {
+    let paths: Arc<OnceLock<Arc<Paths>>> = Arc::default();
+    let locations: Arc<OnceLock<Vec<Location>>> = Arc::default();
+    let (stores, anew): (_, Arc<Mutex<Vec<Location>>>) = (AtomicUsize::new(0), Arc::default());
+    let disturbing = {
+        let (paths, locations, anew) = (paths.clone(), locations.clone(), anew.clone());
+        move |what| {
+            // In the middle of the first step that does both.
+            if what != Told::Stores || stores.fetch_add(1, Relaxed) != 0 {
+                return;
+            }
+            let (paths, locations) = (paths.get().expect("they are open"), locations.get().expect("they are stored"));
+            for first in [0, BATCH] {
+                let at = usize::try_from(first).expect("small");
+                assert_right(&**paths, &locations[at..at + 4], first);
+                paths.free(&locations[at + 4..at + 8]);
+                anew.lock().expect("no panic").extend(stored(&**paths, 5000..5004));
+            }
+        }
+    };
+    let backends = vec![plain_memory(1000), telling(plain_memory(1000), disturbing)];
+    paths.set(Arc::new(Paths::new(backends, PlacementName::Tiers).expect("address space"))).ok().expect("once");
+    let paths = paths.get().expect("set above");
+    locations.set(stored(&**paths, 0..3 * BATCH)).expect("once");
+    let locations = locations.get().expect("set above");
+    paths.change(1, vec![drop_path("0")]);
+    assert_eq!(maintained(paths, 1), "");
+    let anew = std::mem::take(&mut *anew.lock().expect("no panic"));
+    assert_eq!(anew.len(), 8);
+    assert_eq!(rows(&**paths).iter().map(|row| row.pages).collect::<Vec<_>>(), [0, 3 * BATCH]);
+    let mut left = anew.clone();
+    for (at, location) in locations.iter().enumerate() {
+        if !(4..8).contains(&(at % 256)) || at >= 512 {
+            assert_right(&**paths, &[*location], at as u64);
+            left.push(*location);
+        }
+    }
+    anew.chunks(4).for_each(|anew| assert_right(&**paths, anew, 5000));
+    paths.free(&left);
+    assert!(rows(&**paths).iter().all(|row| row.pages == 0), "{:?}", rows(&**paths));
+}
+
+/// A page that is loaded while its move ends stays where it is, and goes with a later batch.
+#[test]
+fn a_page_that_is_being_loaded_leaves_later() {
+    let paths: Arc<OnceLock<Arc<Paths>>> = Arc::default();
+    let armed = Arc::new(AtomicUsize::new(0));
+    let stepping = {
+        let (paths, armed) = (paths.clone(), armed.clone());
+        move |what| {
+            if what == Told::Loads && armed.swap(0, Relaxed) == 1 {
+                let paths = paths.get().expect("they are open");
+                paths.maintain();
+                assert_eq!(rows(&**paths)[1].pages, 2 * BATCH - 1, "all of two batches but the page that is loaded");
+            }
+        }
+    };
+    let backends = vec![telling(plain_memory(1000), stepping), plain_memory(1000)];
+    paths.set(Arc::new(Paths::new(backends, PlacementName::Tiers).expect("address space"))).ok().expect("once");
+    let paths = paths.get().expect("set above");
+    let locations = stored(&**paths, 0..3 * BATCH);
+    paths.change(1, vec![drop_path("0")]);
+    // The second batch is read now.
+    paths.maintain();
+    assert_eq!(rows(&**paths)[1].pages, BATCH);
+    armed.store(1, Relaxed);
+    assert_right(&**paths, &locations[265..266], 265);
+    assert_eq!(armed.load(Relaxed), 0);
+    assert_eq!(maintained(paths, 1), "");
+    assert_eq!(rows(&**paths).iter().map(|row| row.pages).collect::<Vec<_>>(), [0, 3 * BATCH]);
+    assert_right(&**paths, &locations, 0);
+}
+
+/// Room for a batch and a half: the rest stays, is counted and can be used, and leaves when there is room, oldest first.
+#[test]
+fn what_was_read_stays_where_the_other_side_is_full() {
+    let paths = opened(&["reference:16M", "reference:1536K"], PlacementName::Tiers);
+    let locations = stored(&*paths, 0..900);
+    paths.change(1, vec![drop_path("reference:16M")]);
+    let obstacle = maintained(&paths, 1);
+    assert!(obstacle.contains("516 pages on reference:16M have no other place: reference:1536K is full"), "{obstacle}");
+    assert_eq!(pages_at(&*paths, "reference:1536K"), 384);
+    assert_right(&*paths, &locations, 0);
+    // Nothing is on its way, so whatever is freed is gone.
+    paths.free(&locations[300..]);
+    assert_eq!((pages_at(&*paths, "reference:16M"), pages_at(&*paths, "reference:1536K")), (0, 300));
+    assert_eq!(maintained(&paths, 1), "");
+    assert_right(&*paths, &locations[..300], 0);
+}
+
+/// What the room for two batches takes counts while paths change, and no longer.
+#[test]
+fn room_for_a_switch_counts_as_ram() {
+    let paths = opened(&["reference:16M", "reference:17M"], PlacementName::Tiers);
+    let _locations = stored(&*paths, 0..700);
+    let (before, room) = (paths.ram_bytes(), 2 * BATCH * PAGE_BYTES as u64);
+    paths.change(1, vec![drop_path("reference:16M")]);
+    paths.maintain();
+    assert!(paths.ram_bytes() >= before + room, "{} after {before}", paths.ram_bytes());
+    assert_eq!(maintained(&paths, 1), "");
+    assert!(paths.ram_bytes() < before + room / 2, "{} after {before}", paths.ram_bytes());
+}
+
+/// Another path is to go, too, while a batch of the first is read.
+#[test]
+fn two_paths_are_left_at_once() {
+    let paths = opened(&["reference:3M", "reference:4M", "reference:17M"], PlacementName::Tiers);
+    let locations = stored(&*paths, 0..1500);
+    let mut changes = vec![drop_path("reference:4M")];
+    paths.change(1, changes.clone());
+    paths.maintain();
+    changes.push(drop_path("reference:3M"));
+    paths.change(2, changes);
+    assert_eq!(maintained(&paths, 2), "");
+    assert_eq!((pages_at(&*paths, "reference:17M"), pages_at(&*paths, "")), (1500, 1500));
+    assert_right(&*paths, &locations, 0);
 }

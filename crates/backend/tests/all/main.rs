@@ -9,3 +9,4 @@ mod paths;
 mod promotion;
 mod recompressed;
 mod sealed;
+mod telling;

@@ -1,10 +1,11 @@
 //! Several paths against the model: demotion under concurrency, shrinking, batches over all of them at once.
 
+use crate::telling::{Told, telling};
 use hinterland_abi::PlacementName;
 use hinterland_backend::samples::{Kind, page};
 use hinterland_backend::{
-    Backend, BackendUsage, CodecName, Compressed, FileBackend, FileOptions, FileWidth, IoMethod, LoadError, LoadItem,
-    Location, OpenOptions, Paths, Priority, Reference, StoreError, open_with,
+    Backend, CodecName, Compressed, FileBackend, FileOptions, FileWidth, IoMethod, Location, OpenOptions, Paths,
+    Priority, Reference, StoreError, open_with,
 };
 use hinterland_testkit::contract::{fuzz, fuzz_threads, load, page_of, rows, store};
 use hinterland_units::{PAGE_BYTES, PageBytes};
@@ -143,83 +144,25 @@ fn any_mix_of_pages_comes_back_from_paths_of_all_kinds_in_any_placement() {
     }
 }
 
-/// Plain memory that says when it was asked and when it answers.
-struct Telling {
-    inner: Arc<dyn Backend>,
-    number: usize,
-    told: Arc<Mutex<Vec<(usize, &'static str)>>>,
-}
-
-impl Telling {
-    fn tell(&self, what: &'static str) {
-        self.told.lock().expect("no panic").push((self.number, what));
-    }
-}
-
-impl Backend for Telling {
-    fn store_while(
-        &self,
-        pages: &[&PageBytes],
-        _: Option<&[u16]>,
-        priority: Priority,
-        out: &mut [Result<Location, StoreError>],
-        meanwhile: &mut dyn FnMut(),
-    ) {
-        self.tell("asked");
-        meanwhile();
-        self.inner.store(pages, priority, out);
-        meanwhile();
-        self.tell("answered");
-    }
-
-    fn load_while(
-        &self,
-        items: &mut [LoadItem<'_>],
-        priority: Priority,
-        done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
-        meanwhile: &mut dyn FnMut(),
-    ) {
-        self.tell("asked");
-        meanwhile();
-        self.inner.load(items, priority, done);
-        meanwhile();
-        self.tell("answered");
-    }
-
-    fn free(&self, locations: &[Location]) {
-        self.inner.free(locations);
-    }
-
-    fn copies_cost_ram(&self) -> bool {
-        self.inner.copies_cost_ram()
-    }
-
-    fn ram_bytes(&self) -> u64 {
-        self.inner.ram_bytes()
-    }
-
-    fn usage(&self, rows: &mut Vec<BackendUsage>) {
-        self.inner.usage(rows);
-    }
-}
-
 #[test]
 fn all_paths_of_a_batch_are_asked_before_one_is_waited_for() {
     let told = Arc::new(Mutex::new(Vec::new()));
-    let telling = |number| -> Arc<dyn Backend> {
+    let telling = |number| {
         // The first costs RAM and waits for nothing: it works while the others wait.
         let inner = if number == 0 { compressed(1 << 20) } else { file(100) };
-        Arc::new(Telling { inner, number, told: told.clone() })
+        let told = told.clone();
+        telling(inner, move |what| told.lock().expect("no panic").push((number, what)))
     };
     let paths = Paths::new((0..3).map(telling).collect(), PlacementName::Spread).expect("address space");
     let locations = stored_over(&paths, 60);
-    let at_once: Vec<_> =
-        [1, 2, 0].map(|n| (n, "asked")).into_iter().chain([0, 2, 1].map(|n| (n, "answered"))).collect();
-    assert_eq!(std::mem::take(&mut *told.lock().expect("no panic")), at_once);
+    let at_once = |asked, answered| -> Vec<(usize, Told)> {
+        [1, 2, 0].map(|n| (n, asked)).into_iter().chain([0, 2, 1].map(|n| (n, answered))).collect()
+    };
+    assert_eq!(std::mem::take(&mut *told.lock().expect("no panic")), at_once(Told::Stores, Told::Stored));
     for (seed, page) in (0..).zip(load(&paths, &locations, Priority::Prefetch)) {
         assert!(page.expect("stored") == page_of(seed));
     }
-    assert_eq!(std::mem::take(&mut *told.lock().expect("no panic")), at_once);
+    assert_eq!(std::mem::take(&mut *told.lock().expect("no panic")), at_once(Told::Loads, Told::Loaded));
 }
 
 /// Of two paths of plain memory the faster gets the pages although it is named last, and when it is full its oldest go to the other.
