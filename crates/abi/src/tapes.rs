@@ -2,8 +2,10 @@
 //!
 //! ```text
 //!   of a process's program and its arguments   the one that the fewest processes have taken, the first of them
-//!   of its program, with other arguments       the first that nobody else has taken, unless arguments must match
+//!   of its program, with other arguments       the first that no other process has taken, unless arguments must match
 //! ```
+//!
+//! A child of a fork takes one of its own in the same way, of those whose process came by the same forks from the same program.
 //!
 //! The launcher fills the table in before it starts the program. Then rows only count: no process waits for another, and of several processes that
 //! come at once each has one of its own as long as there are enough.
@@ -22,6 +24,8 @@ pub struct TapeRow {
     program: Counter,
     /// The digest of the program's arguments; 0: not known.
     arguments: Counter,
+    /// The key of the forks by which its process came from the program; 0: none.
+    forks: Counter,
     offset: Counter,
     bytes: Counter,
     /// Processes that have taken it.
@@ -37,6 +41,8 @@ pub struct TapePlace {
     pub program: u64,
     /// The digest of the program's arguments; 0: not known.
     pub arguments: u64,
+    /// The key of the forks by which its process came from the program; 0: none.
+    pub forks: u64,
     /// Where it begins.
     pub offset: u64,
     /// How long it is.
@@ -50,6 +56,8 @@ pub struct TapeTaker {
     pub programs: [u64; 2],
     /// The digest of its arguments.
     pub arguments: u64,
+    /// The key of the forks by which it came from its program; 0: none.
+    pub forks: u64,
     /// Its number.
     pub pid: i32,
 }
@@ -69,6 +77,7 @@ impl TapeTable {
         for (row, place) in self.rows.iter().zip(places) {
             row.program.store(place.program, Relaxed);
             row.arguments.store(place.arguments, Relaxed);
+            row.forks.store(place.forks, Relaxed);
             row.offset.store(place.offset, Relaxed);
             row.bytes.store(place.bytes, Relaxed);
         }
@@ -78,7 +87,10 @@ impl TapeTable {
 
     /// Takes a tape for a process: its number, and where it lies. `None`: there is none for it.
     pub fn take(&self, taker: TapeTaker) -> Option<(usize, TapePlace)> {
-        let is_of = |row: &TapeRow| [0, taker.programs[0], taker.programs[1]].contains(&row.program.load(Relaxed));
+        let is_of = |row: &TapeRow| {
+            let is_of_program = [0, taker.programs[0], taker.programs[1]].contains(&row.program.load(Relaxed));
+            is_of_program && row.forks.load(Relaxed) == taker.forks
+        };
         let rows = self.rows.iter().enumerate().take(self.count.load(Acquire) as usize).filter(|(_, row)| is_of(row));
         let (number, row) = least_taken(rows.clone().filter(|(_, row)| row.arguments.load(Relaxed) == taker.arguments))
             .or_else(|| match self.arguments_must_match.load(Relaxed) {
@@ -122,6 +134,7 @@ impl TapeRow {
         TapePlace {
             program: self.program.load(Relaxed),
             arguments: self.arguments.load(Relaxed),
+            forks: self.forks.load(Relaxed),
             offset: self.offset.load(Relaxed),
             bytes: self.bytes.load(Relaxed),
         }
@@ -137,11 +150,18 @@ mod tests {
 
     /// A table of tapes: program and arguments of each.
     fn table(of: &[(u64, u64)], arguments_must_match: bool) -> Box<TapeTable> {
+        let of: Vec<_> = of.iter().map(|(program, arguments)| (*program, *arguments, 0)).collect();
+        table_with_forks(&of, arguments_must_match)
+    }
+
+    /// The same, with the key of the forks of each.
+    fn table_with_forks(of: &[(u64, u64, u64)], arguments_must_match: bool) -> Box<TapeTable> {
         // SAFETY: a table consists of atomics, which are valid when zero.
         let table = unsafe { Box::<TapeTable>::new_zeroed().assume_init() };
-        let place = |(at, (program, arguments)): (u64, &(u64, u64))| TapePlace {
+        let place = |(at, (program, arguments, forks)): (u64, &(u64, u64, u64))| TapePlace {
             program: *program,
             arguments: *arguments,
+            forks: *forks,
             offset: at * 100,
             bytes: 100,
         };
@@ -152,7 +172,7 @@ mod tests {
     /// What processes take, one after the other: program, arguments, number.
     fn taken<const N: usize>(table: &TapeTable, by: [(u64, u64, i32); N]) -> [Option<usize>; N] {
         by.map(|(program, arguments, pid)| {
-            let (number, place) = table.take(TapeTaker { programs: [program, 99], arguments, pid })?;
+            let (number, place) = table.take(TapeTaker { programs: [program, 99], arguments, forks: 0, pid })?;
             assert_eq!(place.offset, number as u64 * 100);
             Some(number)
         })
@@ -175,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn with_other_arguments_a_process_takes_what_nobody_else_has_taken() {
+    fn with_other_arguments_a_process_takes_what_no_other_has_taken() {
         let table = table(&[(SORT, 1), (SORT, 2)], false);
         assert_eq!(taken(&table, [(SORT, 1, 11), (SORT, 5, 12), (SORT, 6, 13)]), [Some(0), Some(1), None]);
         assert_eq!(taken(&table, [(SORT, 2, 14)]), [Some(1)], "those of its arguments are for all of them");
@@ -194,6 +214,19 @@ mod tests {
         assert_eq!(taken(&table, [(SORT, 1, 11), (JOIN, 1, 12)]), [Some(0), None]);
         // By the name of the file, which is the other key.
         assert_eq!(taken(&self::table(&[(99, 0)], false), [(SORT, 1, 11)]), [Some(0)]);
+    }
+
+    #[test]
+    fn a_forked_child_takes_one_that_came_by_the_same_forks() {
+        let table =
+            table_with_forks(&[(SORT, 1, 0), (SORT, 1, 70), (SORT, 1, 71), (JOIN, 1, 70), (SORT, 1, 71)], false);
+        let by = |program, arguments, forks, pid| {
+            let taker = TapeTaker { programs: [program, 99], arguments, forks, pid };
+            table.take(taker).map(|(number, _)| number)
+        };
+        assert_eq!([by(SORT, 1, 0, 11), by(SORT, 1, 71, 12), by(SORT, 1, 71, 13)], [Some(0), Some(2), Some(4)]);
+        assert_eq!([by(JOIN, 1, 70, 14), by(JOIN, 1, 0, 15), by(SORT, 1, 72, 16)], [Some(3), None, None]);
+        assert_eq!([by(SORT, 2, 70, 17), by(SORT, 2, 70, 18)], [Some(1), None], "with other arguments, once");
     }
 
     #[test]

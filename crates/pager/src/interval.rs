@@ -99,7 +99,7 @@ impl Intervals {
         true
     }
 
-    /// In the child of a fork, which is not recorded and follows no tape.
+    /// In the child of a fork: an interval that is open there is neither recorded nor followed; its next ones may be.
     pub(crate) fn begin_child(&self) {
         self.open().in_force = InForce::Nothing;
     }

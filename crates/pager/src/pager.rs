@@ -33,10 +33,12 @@ use crate::shared_budget::SharedBudget;
 use crate::staging::Staging;
 use crate::state::State;
 use crate::sys::mem::OwnMemory;
+use crate::sys::thread::SignalsBlocked;
 use crate::sys::{Uffd, keep};
 use crate::tracer::Tracer;
 use crate::wp_range::WpRanges;
 use hinterland_abi::ProcessRow;
+use hinterland_policy::tape::Tapes;
 use hinterland_sys::SysError;
 use hinterland_sys::confinement::Descriptors;
 use hinterland_units::{PAGE_BYTES, PageCount, PageNo};
@@ -318,6 +320,13 @@ impl Pager {
         if let Some(tracer) = self.tracer {
             tracer.begin_child();
         }
+    }
+
+    /// In a forked child: it follows these tapes from here on, its parent's no longer. Call it on a near stack.
+    pub fn follow(&self, tapes: Tapes) {
+        let _signals = SignalsBlocked::new();
+        let _inside = self.pages.gate.enter();
+        self.fork.driver.follow(tapes);
     }
 
     /// The program says that an interval begins in which it is to be recorded or prefetched; call it on a near stack. What is done: that

@@ -17,7 +17,7 @@ use crate::sys::sync::{Mutex, MutexGuard};
 use crate::sys::thread;
 use hinterland_abi::{ACTIVITIES_MAX, ActivityRow, Counter, Ledger, ProcessRow, REGION_PAGES};
 use hinterland_paging::Step;
-use hinterland_policy::tape::{Place, Places, TapeFigures};
+use hinterland_policy::tape::{Place, Places, TapeFigures, Tapes};
 use hinterland_policy::{
     Arbiter, BlockFigures, Blocks, Choice, Comes, Granularity, HintBatch, HintFigures, InFlight, Pattern, Prefetch,
     PrefetchWindow, Recent, Request, Source, Thread, Wanted,
@@ -276,7 +276,13 @@ impl PrefetchDriver {
         self.requests().arbiter.end_interval();
     }
 
-    /// In the child of a fork: it follows no tape, nothing is known of places that give hints, and it has rows of its own, which are unused.
+    /// These tapes are followed from now on.
+    pub(crate) fn follow(&self, tapes: Tapes) {
+        self.requests().arbiter.follow(tapes);
+    }
+
+    /// In the child of a fork: it follows no tape of its parent's, nothing is known of places that give hints, and it has rows of its own, which
+    /// are unused.
     pub(crate) fn begin_child(&self) {
         let mut requests = self.requests();
         requests.arbiter.end_tapes();

@@ -24,7 +24,7 @@ use crate::account::Account;
 pub(crate) use demand::DemandSampler;
 use hinterland_abi::{Ledger, ProcessRow, Share};
 use hinterland_paging::{BOUND_MIN, margin};
-use hinterland_policy::fair_level;
+use hinterland_policy::{SHARE_FLOOR, fair_level};
 use hinterland_sys::thread;
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES, PageCount};
 use std::sync::atomic::{
@@ -32,8 +32,6 @@ use std::sync::atomic::{
 };
 use std::time::{Duration, Instant};
 
-/// Every process may hold so much whatever the others hold: with less, the pager's batches would fill its memory.
-const SHARE_FLOOR: u64 = 4 << 20;
 /// A process that uses memory for the first time grows by this at least, and by this at most.
 const STEP_MAX: u64 = 16 << 20;
 /// The smallest growth that is worth a new bound.

@@ -13,7 +13,7 @@
 //!
 //! What should leave comes from the same tapes, by the eviction policy that [`Arbiter::following`] returns.
 
-use crate::tape::{ByTape, Course, Places, TapeFigures, Tapes};
+use crate::tape::{ByTape, Course, Places, SharedHolds, TapeFigures, Tapes};
 use crate::{
     Block, BlockFigures, BlockSource, Blocks, Choice, Comes, EvictionPolicy, Granularity, HintBatch, HintFigures,
     HintSource, InFlight, Prefetch, PrefetchWindow, Prefetcher, Request, Source, Thread, WindowBound,
@@ -24,6 +24,8 @@ use hinterland_units::{LinkEstimate, PageNo};
 pub struct Arbiter {
     prefetcher: Box<dyn Prefetcher>,
     tapes: Option<Tapes>,
+    /// What tapes hold, where the eviction policy goes by it.
+    holds: Option<SharedHolds>,
     hints: HintSource,
     blocks: BlockSource,
 }
@@ -45,7 +47,7 @@ impl Arbiter {
     /// One that follows no tape: all is as the prefetcher says.
     pub fn new(prefetcher: Box<dyn Prefetcher>) -> Arbiter {
         let (hints, blocks) = (HintSource::default(), BlockSource::new(Granularity::Page));
-        Arbiter { prefetcher, tapes: None, hints, blocks }
+        Arbiter { prefetcher, tapes: None, holds: None, hints, blocks }
     }
 
     /// The same, which asks for such blocks around demands.
@@ -69,9 +71,29 @@ impl Arbiter {
         policy: Box<dyn EvictionPolicy>,
         tapes: impl Into<Tapes>,
     ) -> (Arbiter, Box<dyn EvictionPolicy>) {
-        let tapes = tapes.into();
-        let policy = ByTape::new(policy, tapes.shared_holds());
-        (Arbiter { tapes: Some(tapes), ..Arbiter::new(prefetcher) }, Box::new(policy))
+        let (mut arbiter, policy) = Arbiter::able_to_follow(prefetcher, policy);
+        arbiter.follow(tapes);
+        (arbiter, policy)
+    }
+
+    /// One that may follow tapes later: a process without may have children that have some.
+    pub fn able_to_follow(
+        prefetcher: Box<dyn Prefetcher>,
+        policy: Box<dyn EvictionPolicy>,
+    ) -> (Arbiter, Box<dyn EvictionPolicy>) {
+        let holds = SharedHolds::default();
+        let policy = ByTape::new(policy, holds.clone());
+        (Arbiter { holds: Some(holds), ..Arbiter::new(prefetcher) }, Box::new(policy))
+    }
+
+    /// It follows these tapes from now on, from their beginning; one whose policy does not go by tapes follows none.
+    pub fn follow(&mut self, tapes: impl Into<Tapes>) {
+        self.end_tapes();
+        if let Some(holds) = &self.holds {
+            let mut tapes = tapes.into();
+            tapes.hold_in(holds);
+            self.tapes = Some(tapes);
+        }
     }
 
     /// A request of `thread` for `page` reached the pager. What is asked for may be there already.
@@ -206,10 +228,11 @@ impl Arbiter {
         }
     }
 
-    /// No tape is followed any longer: in the child of a fork.
+    /// No tape is followed any longer: in the child of a fork, which may have its own.
     pub fn end_tapes(&mut self) {
-        if let Some(mut tapes) = self.tapes.take() {
-            tapes.end();
+        self.tapes = None;
+        if let Some(holds) = &self.holds {
+            holds.lock().clear();
         }
     }
 }

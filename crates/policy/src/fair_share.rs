@@ -4,6 +4,9 @@
 //! process gets: `sum(min(wanted, level)) = budget`. Source: D. Bertsekas and R. Gallager, Data Networks, 2nd ed., 6.5.2
 //! ("max-min flow control"); also known as water-filling.
 
+/// Bytes that every process may hold whatever the others hold: with less, the pager's batches would fill its memory.
+pub const SHARE_FLOOR: u64 = 4 << 20;
+
 /// The level for `wanted`, in the budget's unit; `u64::MAX` when every process gets all.
 ///
 /// Needs no memory: `wanted` is walked several times, and may change meanwhile (the level is as good as what was seen).

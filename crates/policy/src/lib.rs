@@ -38,7 +38,7 @@ pub use contract::{
     Arrival, Block, Bounded, Choice, EvictionPolicy, HintBatch, Prefetch, PrefetchWindow, Prefetcher, Request, Source,
     TapeBatch, Thread, Unmapped,
 };
-pub use fair_share::fair_level;
+pub use fair_share::{SHARE_FLOOR, fair_level};
 pub use fifo::Fifo;
 pub use hints::{HintFigures, HintSource};
 pub use ideal::{Ideal, Lru, Min, NEVER, NextUses};

@@ -7,14 +7,17 @@
 //! and are interposed (`raw`).
 
 #[cfg(not(feature = "local-only"))]
+pub(crate) mod path;
+#[cfg(not(feature = "local-only"))]
 pub(crate) mod raw;
 #[cfg(not(feature = "local-only"))]
 pub(crate) mod vfork;
 
 #[cfg(not(feature = "local-only"))]
 mod handlers {
+    use super::path;
     use crate::region_map::{self, ForkRule};
-    use crate::{Pager, arena, ledger, start};
+    use crate::{Pager, arena, ledger, start, tape};
     use hinterland_sys::{last_thread, mem, thread};
     use hinterland_units::{PAGE_BYTES, PageNo};
     use libc::{c_int, c_void};
@@ -52,6 +55,7 @@ mod handlers {
     pub extern "C" fn prepare() {
         if let Some(pager) = crate::pager() {
             freeze(pager);
+            path::before_fork();
             arena::lock_for_fork();
         }
     }
@@ -122,6 +126,7 @@ mod handlers {
         crate::leader::close();
         crate::profile::begin_child();
         last_thread::prepare();
+        path::begin_child();
         let row = ledger::row_for_child();
         row.fault_path.set(start::name_of(pager.path()));
         row.reason.set("forked");
@@ -137,6 +142,9 @@ mod handlers {
         crate::inline::stacks::far::begin_child();
         crate::inline::syscall_sites::begin_child();
         pager.start()?;
+        if let Some(tapes) = tape::begin_child(row) {
+            pager.follow(tapes);
+        }
         pager.begin_child_trace();
         Ok(())
     }

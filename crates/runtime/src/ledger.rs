@@ -85,6 +85,11 @@ fn claim(ledger: &'static Ledger) -> Option<&'static ProcessRow> {
     let used = ledger.shares_used.load(Relaxed) as usize;
     for (share, row) in ledger.shares.iter().zip(&ledger.processes).take(used) {
         if share.is_of(process) {
+            // It counts as the program that it has become.
+            if row.forked.load(Relaxed) != 0 {
+                row.tape_processes.store(0, Relaxed);
+                row.tape_processes_without.store(0, Relaxed);
+            }
             ledger.end_row(row, process.pid);
         }
     }

@@ -187,9 +187,11 @@ fn begin_in_range(settings: &Settings, row: &'static ProcessRow) -> Result<Fault
     let (uffd, memory) = open_kernel(&features, path)?;
     let trace = trace::begin(settings, path).map_err(|e| Refusal::Setting(hinterland_abi::variables::TRACE, e))?;
     let tape = tape::begin(settings, row).map_err(|e| Refusal::Setting(hinterland_abi::variables::TAPE_MEMORY, e))?;
-    let decisions = if trace.is_none() && tape.is_none() { decisions(settings, path)? } else { Decisions::default() };
+    let has_tapes = !settings.tape_memory.is_empty();
+    let decisions = if trace.is_none() && !has_tapes { decisions(settings, path)? } else { Decisions::default() };
     let (arbiter, policy) = match tape {
         Some(tapes) => Arbiter::following(prefetcher, policy, tapes),
+        None if has_tapes => Arbiter::able_to_follow(prefetcher, policy),
         None => (Arbiter::new(prefetcher), policy),
     };
     let granularity = hinterland_policy::Granularity::named(settings.granularity.name())
@@ -243,7 +245,7 @@ fn begin_in_range(settings: &Settings, row: &'static ProcessRow) -> Result<Fault
     pager.begin_trace(trace::fault_cost);
     profile::heap_begins();
     // A trace is of another run than the one that follows its tape.
-    let repeats = !settings.trace.is_empty() || !settings.tape_memory.is_empty();
+    let repeats = !settings.trace.is_empty() || has_tapes;
     heap::init(settings.heap, repeats)?;
     if heap::is_managed() {
         crate::interpose::loading::bind_to_ours();

@@ -1,23 +1,36 @@
 //! The tape that the program follows: bytes that the launcher has checked and keeps in a memfd, read before the program starts.
 //!
 //! Each program of a run takes the tape that is of it from the run's table ([`hinterland_abi::TapeTable`]); one that a process calls exec for takes
-//! one anew, from its beginning. Children of a fork follow none until they call exec, and count neither with those that do nor with those that do not.
+//! one anew, from its beginning. A child of a fork takes its own, too: that of the process which came by the same forks from the program of the
+//! tape that its parent follows ([`path`]). It begins at the fork, with its parent's pages wherever they are.
 
 use crate::build_id;
+use crate::fork::path;
 use crate::ledger;
-use hinterland_abi::{ProcessRow, Settings, TapePlace, TapeTaker};
+use hinterland_abi::{Ledger, ProcessRow, Settings, TapePlace, TapeTaker};
 use hinterland_pager::FAR_PAGES;
 use hinterland_policy::tape::{
     PageSet, SetSource, TapeArrival, TapeDeparture, TapePace, TapeSource, Tapes, ThreadTape,
 };
-use hinterland_sys::thread;
+use hinterland_sys::{confinement, thread};
 use hinterland_tape::tape::{Order, PageRange, Tape};
 use hinterland_tape::{Head, program_key};
 use hinterland_units::PageNo;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
+
+/// What the children of this process need to take tapes of their own.
+struct Run {
+    memory: String,
+    pace: TapePace,
+    /// This process, as a child is known beside it; the arguments are those of its tape, which may be another run's.
+    taker: TapeTaker,
+}
+
+static RUN: OnceLock<Run> = OnceLock::new();
 
 /// The tape, if there is one for this process.
 ///
@@ -25,25 +38,48 @@ use std::sync::atomic::Ordering::Relaxed;
 /// It cannot be read, in words: the launcher could.
 pub fn begin(settings: &Settings, row: &ProcessRow) -> Result<Option<Tapes>, String> {
     let Some(ledger) = ledger::get().filter(|_| !settings.tape_memory.is_empty()) else { return Ok(None) };
-    let Some((number, place)) = ledger.tapes.take(taker()) else {
-        row.tape_processes_without.store(1, Relaxed);
-        return Ok(None);
-    };
-    let bytes = read(&settings.tape_memory, place).map_err(|error| error.to_string())?;
-    // As long as the process lives.
-    let tape: &'static Tape<'static> =
-        Box::leak(Box::new(Tape::open(bytes.leak()).map_err(|error| error.to_string())?));
-    row.tape.store(u32::try_from(number + 1).unwrap_or(0), Relaxed);
-    row.tape_processes.store(1, Relaxed);
     let pace = TapePace { batch_pages: settings.tape_batch_pages, lookahead_pages: settings.tape_lookahead_pages };
-    let tapes: Tapes = match tape.head().order {
-        Order::Ordered => {
-            let threads = u32::try_from(tape.threads().len()).unwrap_or(u32::MAX);
-            TapeSource::new((0..threads).map(|thread| of_thread(tape, thread)), pace).into()
-        }
-        Order::Sets => SetSource::new(tape.phases().iter().map(|phase| of_phase(phase))).into(),
-    };
-    Ok(Some(if tape.head().has_intervals { tapes.of_intervals() } else { tapes }))
+    let run = Run { memory: settings.tape_memory.clone(), pace, taker: taker() };
+    let taken = run.take(ledger, row)?;
+    row.tape_processes_without.store(taken.is_none().into(), Relaxed);
+    let arguments = taken.as_ref().map_or(run.taker.arguments, |(_, place)| place.arguments);
+    let _ = RUN.set(Run { taker: TapeTaker { arguments, ..run.taker }, ..run });
+    Ok(taken.map(|(tapes, _)| tapes))
+}
+
+/// The tape of this process, which was forked just now.
+pub fn begin_child(row: &ProcessRow) -> Option<Tapes> {
+    let (run, ledger) = (RUN.get()?, ledger::get()?);
+    let pid = i32::try_from(thread::process()).unwrap_or(0);
+    let taken = path::of_process().key().and_then(|forks| {
+        let (memory, taker) = (run.memory.clone(), TapeTaker { forks, pid, ..run.taker });
+        let child = Run { memory, taker, pace: run.pace };
+        // A confined process cannot open the tapes: it goes on without.
+        confinement::with_files(|| child.take(ledger, row).ok().flatten())?
+    });
+    row.tape_processes_without.store(taken.is_none().into(), Relaxed);
+    taken.map(|(tapes, _)| tapes)
+}
+
+impl Run {
+    /// The tape that the taker takes, and what the table says of it.
+    fn take(&self, ledger: &Ledger, row: &ProcessRow) -> Result<Option<(Tapes, TapePlace)>, String> {
+        let Some((number, place)) = ledger.tapes.take(self.taker) else { return Ok(None) };
+        let bytes = read(&self.memory, place).map_err(|error| error.to_string())?;
+        // As long as the process lives.
+        let tape: &'static Tape<'static> =
+            Box::leak(Box::new(Tape::open(bytes.leak()).map_err(|error| error.to_string())?));
+        row.tape.store(u32::try_from(number + 1).unwrap_or(0), Relaxed);
+        row.tape_processes.store(1, Relaxed);
+        let tapes: Tapes = match tape.head().order {
+            Order::Ordered => {
+                let threads = u32::try_from(tape.threads().len()).unwrap_or(u32::MAX);
+                TapeSource::new((0..threads).map(|thread| of_thread(tape, thread)), self.pace).into()
+            }
+            Order::Sets => SetSource::new(tape.phases().iter().map(|phase| of_phase(phase))).into(),
+        };
+        Ok(Some((if tape.head().has_intervals { tapes.of_intervals() } else { tapes }, place)))
+    }
 }
 
 /// Whose program this is: by its build-id, or else, and for tapes that know none, by the name of its file.
@@ -53,6 +89,7 @@ fn taker() -> TapeTaker {
     TapeTaker {
         programs: [program_key(&build_id::of_program(), &program), program_key("", &program)],
         arguments: command_and_digest().1,
+        forks: 0,
         pid: i32::try_from(thread::process()).unwrap_or(0),
     }
 }

@@ -13,6 +13,7 @@
 mod file;
 
 use crate::build_id;
+use crate::fork::path;
 use crate::ledger;
 use crate::mapping::{self, MapRequest};
 use crate::tape;
@@ -194,6 +195,7 @@ fn head(microset_pages: u32, has_intervals: bool, objects: Vec<String>) -> Head 
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     // Not how many this process may use: that is one, when a program that was traced calls exec.
     let processors = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    let begun = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Head {
         origin: concat!("hinterland ", env!("CARGO_PKG_VERSION")).into(),
         program: std::fs::read_link("/proc/self/exe").unwrap_or_default().to_string_lossy().into_owned(),
@@ -207,13 +209,15 @@ fn head(microset_pages: u32, has_intervals: bool, objects: Vec<String>) -> Head 
             kernel.trim_end(),
             processors.trim_end()
         ),
-        begun_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+        begun_unix_s: begun.as_secs(),
+        begun_ns: begun.subsec_nanos(),
         has_intervals,
         objects,
         process: thread::process(),
         // SAFETY: getppid(2) takes nothing and cannot fail.
         parent: u32::try_from(unsafe { libc::syscall(libc::SYS_getppid) }).unwrap_or(0),
         is_forked: false,
+        forks: path::of_process(),
         build_id: build_id::of_program(),
         command: cut(&String::from_utf8_lossy(&command).replace('\0', " "), COMMAND_BYTES_MAX).trim_end().to_owned(),
     }
@@ -228,6 +232,7 @@ struct TapeRecorder {
     region: u32,
     /// The trace's number of each thread, by kernel id.
     threads: HashMap<u32, u32>,
+    begun: Instant,
     flushed: Instant,
     row: &'static TraceRow,
     /// What the row has of this trace: references, microsets, bytes.
@@ -248,7 +253,7 @@ impl TapeRecorder {
         let Some(file) = place.open(row)? else { return Ok(None) };
         let objects = mapped_objects();
         let (writer, region) = open(file, &head(microset_pages, false, objects.clone()))?;
-        let (threads, flushed, published) = (HashMap::new(), Instant::now(), [0; 3]);
+        let (threads, begun, published) = (HashMap::new(), Instant::now(), [0; 3]);
         let mut recorder = TapeRecorder {
             place,
             writer,
@@ -256,7 +261,8 @@ impl TapeRecorder {
             objects,
             region,
             threads,
-            flushed,
+            begun,
+            flushed: begun,
             row,
             published,
             is_forked: false,
@@ -271,6 +277,7 @@ impl TapeRecorder {
         file.empty()?;
         let head = Head { is_forked: self.is_forked, ..head(self.microset_pages, true, self.objects.clone()) };
         (self.writer, self.region) = open(file, &head)?;
+        self.begun = Instant::now();
         self.threads.clear();
         Ok(())
     }
@@ -281,7 +288,8 @@ impl TapeRecorder {
         let head = Head { is_forked: true, ..head(self.microset_pages, has_intervals, self.objects.clone()) };
         (self.writer, self.region) = open(file, &head)?;
         self.threads.clear();
-        (self.flushed, self.published, self.is_forked) = (Instant::now(), [0; 3], true);
+        (self.begun, self.published, self.is_forked) = (Instant::now(), [0; 3], true);
+        self.flushed = self.begun;
         self.publish();
         Ok(true)
     }
@@ -363,6 +371,7 @@ impl Recorder for TapeRecorder {
     }
 
     fn finished(&mut self) {
+        self.writer.took(self.begun.elapsed());
         let outcome = self.writer.finish();
         if self.done(outcome) {
             self.row.closed.fetch_add(1, Relaxed);

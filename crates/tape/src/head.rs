@@ -1,6 +1,7 @@
 //! What a trace says of itself: its head and its regions.
 
 use crate::bytes::{Bytes, put, put_text};
+use std::fmt;
 use std::path::Path;
 use twox_hash::XxHash3_64;
 
@@ -32,6 +33,8 @@ pub struct Head {
     pub machine: String,
     /// When recording began, in seconds since 1970; 0: not known.
     pub begun_unix_s: u64,
+    /// Nanoseconds in that second; in versions 1 to 5, none.
+    pub begun_ns: u32,
     /// Only intervals of the program were recorded, of which it said where they begin and end (3PO §3.1.1); in version 1, none was.
     pub has_intervals: bool,
     /// Files with code that were mapped when recording began: the program and the libraries that it was linked with.
@@ -42,10 +45,75 @@ pub struct Head {
     pub parent: u32,
     /// It was forked, and has gone on in its parent's program.
     pub is_forked: bool,
+    /// By which forks it came from that program.
+    pub forks: ForkPath,
     /// Its program and arguments, for people: cut where they are long.
     pub command: String,
     /// The program's build-id, hexadecimal; empty: it has none, or, in versions 1 to 4, it is not known.
     pub build_id: String,
+}
+
+/// By which forks a process came from the program that it runs: of each fork its number, from 1, among those that its parent's first thread made.
+/// These come in the program's own order, so the numbers are the same in every run. Which thread comes first to its fork is another question each time:
+/// what another one than the first has forked is not known again in another run, nor are the children of that.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ForkPath(Option<Vec<u32>>);
+
+impl Default for ForkPath {
+    /// The program itself.
+    fn default() -> ForkPath {
+        ForkPath(Some(Vec::new()))
+    }
+}
+
+impl ForkPath {
+    /// Not known: it was forked by another thread than the first, or, in versions 1 to 5 of traces, it was forked.
+    pub const UNKNOWN: ForkPath = ForkPath(None);
+    /// Forks after one another that are told apart.
+    const FORKS_MAX: usize = 32;
+
+    /// That of a child; `fork`: the number of its fork, if its parent's first thread has made it.
+    #[must_use]
+    pub fn child(&self, fork: Option<u32>) -> ForkPath {
+        let (Some(forks), Some(fork)) = (&self.0, fork) else { return ForkPath::UNKNOWN };
+        let is_told = forks.len() < ForkPath::FORKS_MAX;
+        ForkPath(is_told.then(|| forks.iter().copied().chain([fork]).collect()))
+    }
+
+    /// Whether it is known.
+    pub fn is_known(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Tells paths apart. 0: of the program itself; `None`: it is not known.
+    pub fn key(&self) -> Option<u64> {
+        let forks = self.0.as_ref()?;
+        let bytes: Vec<u8> = forks.iter().flat_map(|fork| fork.to_le_bytes()).collect();
+        Some(if forks.is_empty() { 0 } else { XxHash3_64::oneshot_with_seed(3, &bytes).max(1) })
+    }
+
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        put(out, self.0.as_ref().map_or(0, |forks| forks.len() as u64 + 1));
+        self.0.iter().flatten().for_each(|fork| put(out, (*fork).into()));
+    }
+
+    pub(crate) fn take(left: &mut Bytes<'_>) -> Option<ForkPath> {
+        let Some(forks) = left.number()?.checked_sub(1) else { return Some(ForkPath::UNKNOWN) };
+        if forks > ForkPath::FORKS_MAX as u64 {
+            return None;
+        }
+        (0..forks).map(|_| left.small()).collect::<Option<_>>().map(|forks| ForkPath(Some(forks)))
+    }
+}
+
+impl fmt::Display for ForkPath {
+    /// `2.1`: the first child of the second one; nothing for the program itself.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            None => f.write_str("?"),
+            Some(forks) => f.write_str(&forks.iter().map(u32::to_string).collect::<Vec<_>>().join(".")),
+        }
+    }
 }
 
 /// Tells programs apart: by the build-id, hexadecimal, where they have one, or else by the name of the file, because files move. 0: of a trace
@@ -83,6 +151,8 @@ impl Head {
         put(&mut out, self.is_forked.into());
         put_text(&mut out, &self.command);
         put_text(&mut out, &self.build_id);
+        put(&mut out, self.begun_ns.into());
+        self.forks.put(&mut out);
         out
     }
 
@@ -108,6 +178,11 @@ impl Head {
         }
         if version > 4 {
             head.build_id = left.text()?;
+        }
+        head.forks = if head.is_forked { ForkPath::UNKNOWN } else { ForkPath::default() };
+        if version > 5 {
+            head.begun_ns = left.small()?;
+            head.forks = ForkPath::take(&mut left)?;
         }
         left.is_empty().then_some(head)
     }

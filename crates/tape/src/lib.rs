@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The format is in docs/tape.md. Pure code over bytes: no file, no clock, no `unsafe`; a [`Writer`] writes to whatever it is
-//! given, a [`Trace`] reads bytes that somebody has in memory.
+//! given, a [`Trace`] reads bytes that are in memory.
 #![forbid(unsafe_code)]
 
 mod bytes;
@@ -27,7 +27,7 @@ pub mod tape;
 mod writer;
 
 pub use error::TraceError;
-pub use head::{Head, Region, program_key};
+pub use head::{ForkPath, Head, Region, program_key};
 pub use reader::{Entry, Gap, References, Trace};
 pub use record::{Cause, DISCARD_PAGES_MAX, Discard, Reference, TICK_NS, Written};
 pub use run::RUN_TOLERANCE_NS;
@@ -35,10 +35,10 @@ pub use slots::Slots;
 pub use writer::Writer;
 
 /// Version of the format that is written, and the last one that is read; the first is 1.
-pub const VERSION: u8 = 5;
+pub const VERSION: u8 = 6;
 /// The frame around a trace's blocks.
 pub(crate) const FORMAT: frame::Format = frame::Format { marker: *b"HLT\xb1", version: VERSION };
 /// Threads in one trace at most, and regions.
 pub const INDEX_MAX: u32 = 1 << 16;
-/// Pages of a microset unless somebody says otherwise (3PO, §5: `MICROSET_SIZE`).
+/// Pages of a microset unless the user says otherwise (3PO, §5: `MICROSET_SIZE`).
 pub const MICROSET_PAGES: u32 = 1024;

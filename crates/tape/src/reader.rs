@@ -70,6 +70,7 @@ impl<'a> Trace<'a> {
             open: 0,
             interval: 0,
             version: crate::VERSION,
+            took_ns: 0,
             ending: Ending::Open,
             skipped: false,
             torn: false,
@@ -119,7 +120,7 @@ pub enum Entry<'a> {
 /// The references of a trace, in order; [`References::next_entry`] has the rest of what it says, too.
 ///
 /// After `None`, [`References::is_whole`] tells whether that was the end of the trace. An error comes once, and nothing after
-/// it unless somebody skips the damage.
+/// it unless the caller skips the damage.
 #[derive(Clone)]
 pub struct References<'a> {
     bytes: &'a [u8],
@@ -142,6 +143,7 @@ pub struct References<'a> {
     interval: u32,
     /// Of the block.
     version: u8,
+    took_ns: u64,
     ending: Ending,
     /// A gap was skipped: numbers need not follow each other.
     skipped: bool,
@@ -165,6 +167,11 @@ impl<'a> References<'a> {
     /// The end of the trace was read: its program closed it.
     pub fn is_whole(&self) -> bool {
         self.ending == Ending::Whole
+    }
+
+    /// How long the process was recorded, in nanoseconds: what the trace's end says. 0: it was not read, or is of version 1 to 5 or imported.
+    pub fn took_ns(&self) -> u64 {
+        self.took_ns
     }
 
     /// After an error: goes on at the next block that can be read. `None`: there is none.
@@ -261,6 +268,9 @@ impl<'a> References<'a> {
             }
             Kind::End => {
                 let counts = (left.number(), left.number());
+                if frame.version > 5 {
+                    self.took_ns = left.number().ok_or("the end is cut off")?;
+                }
                 let expected = (Some(self.sequence), Some(self.microset));
                 if !left.is_empty() || !self.skipped && counts != expected {
                     return Err("the end does not match what came before it");

@@ -4,6 +4,7 @@ use crate::frame::{self, Kind};
 use crate::record::{Context, DISCARD_PAGES_MAX};
 use crate::{Discard, FORMAT, Head, INDEX_MAX, Reference, Region, Written, bytes};
 use std::io;
+use std::time::Duration;
 
 /// A block is written once it has so many bytes: about 10,000 references.
 const BLOCK_BYTES: usize = 32 << 10;
@@ -28,6 +29,8 @@ pub struct Writer<W> {
     written: u64,
     /// Microsets that end in them.
     microsets_written: u64,
+    /// How long the trace took, in nanoseconds; 0: not known.
+    took_ns: u64,
     context: Context,
     payload: Vec<u8>,
     out: Vec<u8>,
@@ -51,6 +54,7 @@ impl<W: io::Write> Writer<W> {
             open: 0,
             written: 0,
             microsets_written: 0,
+            took_ns: 0,
             context: Context::default(),
             payload: Vec::with_capacity(BLOCK_BYTES + 64),
             out: Vec::with_capacity(BLOCK_BYTES + 128),
@@ -168,6 +172,11 @@ impl<W: io::Write> Writer<W> {
         Ok(())
     }
 
+    /// Notes how long the process was recorded, for the trace's end.
+    pub fn took(&mut self, time: Duration) {
+        self.took_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    }
+
     /// Ends the trace: it is whole.
     ///
     /// # Errors
@@ -178,6 +187,7 @@ impl<W: io::Write> Writer<W> {
         let mut payload = Vec::new();
         bytes::put(&mut payload, self.sequence);
         bytes::put(&mut payload, self.microsets);
+        bytes::put(&mut payload, self.took_ns);
         self.put(Kind::End, &payload)?;
         self.sink.flush()
     }

@@ -85,7 +85,7 @@ statistics! {
             prefetch_windows_dropped: Windows = "Windows that were dropped because too many others came after them.";
             intervals: Events = "Intervals between hinterland_begin() and hinterland_end() that were recorded, or in which tapes were followed.";
             tape_processes: Events = "Processes that followed a tape.";
-            tape_processes_without: Events = "Processes of a run with tapes that followed none, because there was none for their program; forked ones count when they call exec.";
+            tape_processes_without: Events = "Processes of a run with tapes that followed none, because there was none for them; a forked child that calls exec counts as the program that it becomes.";
             tape_threads: Events = "Threads that followed a tape.";
             tape_threads_without: Events = "Threads of the program that followed one for which there was none.";
             tape_batches: Events = "Batches that tapes asked for.";

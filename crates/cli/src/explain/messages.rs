@@ -169,7 +169,7 @@ fn followed(tape: &TapeDid) -> String {
     if tape.processes_without > 0 {
         let _ = writeln!(
             out,
-            "  {} of {} processes followed one; for the programs of the others there was none",
+            "  {} of {} processes followed one; for the others there was none",
             count(tape.processes),
             count(tape.processes + tape.processes_without)
         );

@@ -48,6 +48,10 @@ impl CheckedTape {
         if head.page_bytes as usize != PAGE_BYTES {
             return Err(refuse(format!("it has pages of {} bytes, and here they have {PAGE_BYTES}", head.page_bytes)));
         }
+        if !head.forks.is_known() {
+            let why = "it is of a child that another thread than its parent's first has forked: which child that is in another run is not known";
+            return Err(refuse(why.into()));
+        }
         Ok(CheckedTape { path: path.into(), head, threads, bytes })
     }
 }
@@ -130,8 +134,9 @@ impl RunTapes {
         let place = |tape: &CheckedTape| {
             let bytes = tape.bytes.len() as u64;
             offset += bytes;
-            let head = &tape.head;
-            TapePlace { program: head.program_key(), arguments: head.arguments_digest, offset: offset - bytes, bytes }
+            let TapeHead { arguments_digest: arguments, forks, .. } = &tape.head;
+            let forks = forks.key().unwrap_or(u64::MAX);
+            TapePlace { program: tape.head.program_key(), arguments: *arguments, forks, offset: offset - bytes, bytes }
         };
         self.tapes.iter().map(place).collect()
     }

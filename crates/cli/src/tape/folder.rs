@@ -1,8 +1,10 @@
 //! Folders: of the traces of a run's processes, a tape is planned for each; `hinterland run --tape FOLDER/` has each process follow its own.
 //!
 //! ```text
-//!   TRACES/PID.trace, PID-2.trace … ──► TAPES/PID.tape, PID-2.tape …      but for children that were forked and called no exec: those follow none
+//!   TRACES/PID.trace, PID-2.trace … ──► when each process lived, and what it touched ──► its share of --local ──► TAPES/PID.tape, PID-2.tape …
 //! ```
+//!
+//! But for children that another thread than their parent's first has forked: in another run it is not known which these are.
 
 use super::planned::{self, open};
 use super::report::{self, Report};
@@ -11,13 +13,16 @@ use crate::error::complain;
 use crate::print;
 use crate::table::table;
 use crate::trace::folder as traces;
-use hinterland_tape::plan::PlanError;
+use hinterland_tape::plan::{self, Life, PlanError};
 use hinterland_tape::tape::{Tape, TapeHead};
-use hinterland_units::{ByteCount, Foreign, PageCount};
+use hinterland_tape::{Head, Trace};
+use hinterland_units::{Budget, ByteCount, Foreign, PAGE_BYTES, PageCount};
 use serde::Serialize;
+use std::collections::HashSet;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Tapes that are listed for people.
 const LISTED_MAX: usize = 32;
@@ -55,9 +60,14 @@ pub(super) fn run(args: &PlanArgs) -> Result<(), Refusal> {
     if let Some(output) = &args.output {
         begin(output).map_err(io(output))?;
     }
+    let shares = match args.local {
+        Some(Budget::Bytes(local)) => shares(local, &found).map_err(io(&folder))?,
+        // Each one's own peak divides it already.
+        _ => vec![None; found.len()],
+    };
     let (mut reports, mut forked, mut untouched) = (Vec::new(), 0, 0);
-    for path in found {
-        match plan(args, &path) {
+    for (path, share) in found.into_iter().zip(shares) {
+        match plan_one(args, share, &path) {
             Ok(Some(report)) => reports.push(report),
             Ok(None) => forked += 1,
             Err(Refusal::Plan { source: PlanError::Empty, .. }) => untouched += 1,
@@ -65,9 +75,10 @@ pub(super) fn run(args: &PlanArgs) -> Result<(), Refusal> {
             Err(refusal) => complain(format_args!("{refusal}; there is no tape of it")),
         }
     }
-    for (count, why) in
-        [(forked, "of forked children, which follow none until they call exec"), (untouched, "without references")]
-    {
+    for (count, why) in [
+        (forked, "of children that another thread than their parent's first has forked"),
+        (untouched, "without references"),
+    ] {
         if count > 0 {
             complain(format_args!("{}: no tapes of {count} traces {why}", folder.display()));
         }
@@ -95,17 +106,58 @@ fn begin(output: &Path) -> io::Result<()> {
     Err(io::Error::other("it has tapes of another run; name another folder, or remove them"))
 }
 
-/// The plan of one trace, whose tape is written. `None`: it is a forked child's.
-fn plan(args: &PlanArgs, path: &Path) -> Result<Option<Report>, Refusal> {
+/// The pages that each process of a folder has of local memory ([`plan::shares`]), by trace.
+fn shares(local: ByteCount, paths: &[PathBuf]) -> io::Result<Vec<Option<u64>>> {
+    let recorded = paths.iter().map(|path| Recorded::of(path)).collect::<io::Result<Vec<_>>>()?;
+    let lives: Vec<Life> = recorded.iter().map(|process| process.life(&recorded)).collect();
+    Ok(plan::shares(local.0 / PAGE_BYTES as u64, &lives).into_iter().map(Some).collect())
+}
+
+/// What a trace says of its process; of one that cannot be read, nothing.
+#[derive(Default)]
+struct Recorded {
+    process: u32,
+    begun_ns: u64,
+    /// 0: not known.
+    took_ns: u64,
+    pages: u64,
+}
+
+impl Recorded {
+    fn of(path: &Path) -> io::Result<Recorded> {
+        let bytes = fs::read(path)?;
+        let Ok(trace) = Trace::open(&bytes) else { return Ok(Recorded::default()) };
+        let Head { process, begun_unix_s, begun_ns, .. } = *trace.head();
+        let mut references = trace.references();
+        let pages: HashSet<u64> = references.by_ref().flatten().map(|reference| reference.position()).collect();
+        let begun_ns = Duration::new(begun_unix_s, begun_ns).as_nanos();
+        let (begun_ns, took_ns) = (u64::try_from(begun_ns).unwrap_or(0), references.took_ns());
+        Ok(Recorded { process, begun_ns, took_ns, pages: pages.len() as u64 })
+    }
+
+    /// When it was: a program that has not closed its trace may have called exec, after which there is another one; else it may have gone on to
+    /// the end of the run.
+    fn life(&self, all: &[Recorded]) -> Life {
+        let next = all.iter().filter(|other| other.process == self.process && other.begun_ns > self.begun_ns);
+        let ended_ns = match self.took_ns {
+            0 => next.map(|next| next.begun_ns).min().unwrap_or(u64::MAX),
+            took => self.begun_ns.saturating_add(took),
+        };
+        Life { begun_ns: self.begun_ns, ended_ns, pages: self.pages }
+    }
+}
+
+/// The plan of one trace, whose tape is written. `None`: it is of a child that is not known again.
+fn plan_one(args: &PlanArgs, share: Option<u64>, path: &Path) -> Result<Option<Report>, Refusal> {
     let bytes = fs::read(path).map_err(|source| Refusal::Io { path: path.into(), source })?;
     let trace = open(path, &bytes)?;
-    if trace.head().is_forked {
+    if !trace.head().forks.is_known() {
         return Ok(None);
     }
     let name = path.with_extension(ENDING);
     let output = args.output.as_ref().zip(name.file_name()).map(|(folder, name)| folder.join(name));
     let args = PlanArgs { output, ..args.clone() };
-    let planned = planned::of(&args, path.into(), trace)?;
+    let planned = planned::of(&args, share, path.into(), trace)?;
     Ok(Some(report::of(&args, &planned)))
 }
 
@@ -114,7 +166,7 @@ fn bytes_of(pages: u64) -> String {
 }
 
 fn planned_text(reports: &[Report]) -> String {
-    let mut rows = table(&["tape", "peak", "local", "eviction", "fetched", "in", "out", "slowdown", "program"], 1..8);
+    let mut rows = table(&["tape", "peak", "share", "eviction", "fetched", "in", "out", "slowdown", "program"], 1..8);
     for report in reports.iter().take(LISTED_MAX) {
         let file = report.tape.as_ref().unwrap_or(&report.trace);
         let wanted = &report.wanted;
@@ -127,10 +179,16 @@ fn planned_text(reports: &[Report]) -> String {
             ByteCount(wanted.bytes_in).to_string(),
             ByteCount(wanted.bytes_out).to_string(),
             wanted.slowdown.map_or("–".into(), |slowdown| format!("{slowdown:.2}")),
-            Foreign(&report.program).to_string(),
+            forked(&report.forks, &report.program),
         ]);
     }
     format!("{rows}\n{}", more(reports.len()))
+}
+
+/// A program, and by which forks the process came from it.
+fn forked(forks: &str, program: &str) -> String {
+    let program = Foreign(program);
+    if forks.is_empty() { program.to_string() } else { format!("fork {forks} of {program}") }
 }
 
 fn more(count: usize) -> String {
@@ -155,6 +213,8 @@ struct Listed {
     build_id: String,
     /// Tells its arguments apart; hexadecimal.
     arguments_digest: String,
+    /// By which forks the process came from the program: `2.1` is the first child of its second; empty: by none.
+    forks: String,
     /// Local memory that it was planned for, in pages.
     local_pages: u64,
     /// Different pages in the trace.
@@ -189,6 +249,7 @@ impl Listed {
             command: head.command.clone(),
             build_id: head.build_id.clone(),
             arguments_digest: format!("{:016x}", head.arguments_digest),
+            forks: head.forks.to_string(),
             local_pages: head.local_pages,
             peak_pages: head.peak_pages,
             order: head.order.name(),
@@ -229,7 +290,7 @@ fn shown_text(folder: &Path, tapes: &[Listed]) -> String {
             of.fetched_pages.to_string(),
             ByteCount(of.bytes).to_string(),
             if of.damage.is_some() { "damaged".to_owned() } else { of.order.to_owned() },
-            Foreign(command).to_string(),
+            forked(&of.forks, command),
         ]);
     }
     format!("{rows}\n{}", more(tapes.len()))

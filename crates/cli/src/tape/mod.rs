@@ -119,9 +119,9 @@ With several traces of a program the answer is ordered: nine tenths of its pages
 are touched in phases whose pages agree, four fifths and more of them, in another order; or neither. Of a program of sets the tape is \
 unordered: it has the pages of each phase, which are fetched when the phase begins.
 
-Of a folder of traces (`hinterland trace -o FOLDER/`) each trace gets a tape, planned as if its process had all of --local; a percentage is of its \
-own peak. `hinterland run --tape FOLDER/` has each process of a run follow the tape of its program, by build-id, and of its arguments. \
-Children that were forked and called no exec have none.
+Of a folder of traces (`hinterland trace -o FOLDER/`) each trace gets a tape, planned for its process's share of --local: all of it, or what the \
+run leaves it beside those that lived at the same time; a percentage is of its own peak. `hinterland run --tape FOLDER/` has each process of a run \
+follow the tape of its program, by build-id, and of its arguments; forked children by the number of their fork.
 
 Exit code: 0, or 125 when it refuses.";
 

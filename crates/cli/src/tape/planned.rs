@@ -97,15 +97,15 @@ pub fn open<'a>(path: &Path, bytes: &'a [u8]) -> Result<Trace<'a>, Refusal> {
     Ok(trace)
 }
 
-/// Plans from a trace, and writes the tape.
-pub fn of(args: &PlanArgs, path: PathBuf, trace: Trace<'_>) -> Result<Planned, Refusal> {
+/// Plans from a trace, and writes the tape. `share`: the pages that it is for; `None`: what `--local` says of this trace alone.
+pub fn of(args: &PlanArgs, share: Option<u64>, path: PathBuf, trace: Trace<'_>) -> Result<Planned, Refusal> {
     let recording = Recording::read(&trace, args.reference_ns).map_err(refuse(&path))?;
-    Planning { args, path, trace, recording }.plan()
+    Planning { args, share, path, trace, recording }.plan()
 }
 
 /// The same, which is reported, with what a reader of the figures must know.
 pub fn of_trace(args: &PlanArgs, path: PathBuf, trace: Trace<'_>) -> Result<Report, Refusal> {
-    let planned = of(args, path, trace)?;
+    let planned = of(args, None, path, trace)?;
     for note in notes(&planned) {
         complain(format_args!("{}: {note}", planned.trace.display()));
     }
@@ -121,6 +121,7 @@ fn refuse(path: &Path) -> impl Fn(PlanError) -> Refusal {
 
 struct Planning<'a> {
     args: &'a PlanArgs,
+    share: Option<u64>,
     path: PathBuf,
     trace: Trace<'a>,
     recording: Recording,
@@ -128,7 +129,8 @@ struct Planning<'a> {
 
 impl Planning<'_> {
     fn plan(self) -> Result<Planned, Refusal> {
-        let local_pages = self.pages(self.args.local.unwrap_or(Budget::PercentOfTouched(100)));
+        let local = self.args.local.unwrap_or(Budget::PercentOfTouched(100));
+        let local_pages = self.share.unwrap_or_else(|| self.pages(local));
         let mut sizes: Vec<u64> = LOCAL_PERCENT.map(|percent| self.pages(Budget::PercentOfTouched(percent))).to_vec();
         sizes.dedup();
         sizes.retain(|size| *size != local_pages);

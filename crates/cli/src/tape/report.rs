@@ -16,6 +16,8 @@ pub struct Report {
     pub trace: String,
     /// Its program.
     pub program: String,
+    /// By which forks the process came from it: `2.1` is the first child of its second; empty: by none.
+    pub forks: String,
     /// References in it.
     pub references: u64,
     /// Different pages: the recorded peak.
@@ -124,6 +126,7 @@ pub fn of(args: &PlanArgs, planned: &Planned) -> Report {
     Report {
         trace: planned.trace.display().to_string(),
         program: planned.head.program.clone(),
+        forks: planned.head.forks.to_string(),
         references: recording.references(),
         pages: recording.pages(),
         cpu_seconds: has_times.then(|| seconds(recording.cpu_ns())),

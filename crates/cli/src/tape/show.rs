@@ -48,6 +48,8 @@ struct Figures {
     command: String,
     /// The traced process; 0: not known.
     process: u32,
+    /// By which forks it came from that program: `2.1` is the first child of its second; empty: by none.
+    forks: String,
     /// When the trace was begun, in seconds since 1970; 0: not known.
     begun_unix_s: u64,
     /// It is of intervals of which the program says where they begin and end.
@@ -150,6 +152,7 @@ fn figures(tape: &Tape<'_>, tape_bytes: u64) -> Figures {
         arguments_digest: format!("{:016x}", head.arguments_digest),
         command: head.command.clone(),
         process: head.process,
+        forks: head.forks.to_string(),
         begun_unix_s: head.begun_unix_s,
         has_intervals: head.has_intervals,
         page_bytes: head.page_bytes,
@@ -175,6 +178,9 @@ fn text(figures: &Figures, path: &Path) -> String {
     let how = if figures.eviction.is_empty() { figures.order } else { &figures.eviction };
     let (local, peak) = (bytes(figures.local_pages), bytes(figures.peak_pages));
     line("planned for", format!("{local} local of {peak} ({})", Foreign(how)));
+    if !figures.forks.is_empty() {
+        line("fork", format!("{} of the program, followed by that child", figures.forks));
+    }
     if figures.has_intervals {
         line("intervals", "followed between hinterland_begin() and hinterland_end() only".into());
     }

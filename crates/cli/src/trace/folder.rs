@@ -27,6 +27,8 @@ pub struct Listed {
     pub parent: u32,
     /// It was forked, and went on in its parent's program.
     pub forked: bool,
+    /// By which forks it came from that program: `2.1` is the first child of its second; `?`: not known.
+    pub forks: String,
     /// The program.
     pub program: String,
     /// Program and arguments; cut where they are long.
@@ -51,6 +53,7 @@ impl Listed {
             process: 0,
             parent: 0,
             forked: false,
+            forks: String::new(),
             program: String::new(),
             command: String::new(),
             pages: 0,
@@ -67,7 +70,8 @@ impl Listed {
     }
 
     fn read(&mut self, trace: &Trace<'_>) {
-        let Head { program, command, process, parent, is_forked, .. } = trace.head().clone();
+        let Head { program, command, process, parent, is_forked, forks, .. } = trace.head().clone();
+        self.forks = forks.to_string();
         (self.process, self.parent, self.forked, self.program, self.command) =
             (process, parent, is_forked, program, command);
         let (mut pages, mut references) = (HashSet::new(), trace.references());
@@ -167,7 +171,7 @@ fn text(folder: &Path, traces: &[Listed]) -> String {
     let mut rows = table(&names, 1..6);
     for of in traces.iter().take(LISTED_MAX) {
         let command = if of.command.is_empty() { &of.program } else { &of.command };
-        let forked = if of.forked { "fork of " } else { "" };
+        let forked = if of.forked { format!("fork {} of ", of.forks) } else { String::new() };
         rows.add_row([
             of.trace.file_name().unwrap_or_default().to_string_lossy().into_owned(),
             of.process.to_string(),

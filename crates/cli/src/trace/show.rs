@@ -63,6 +63,8 @@ pub struct Figures {
     pub parent: u32,
     /// It was forked, and went on in its parent's program.
     pub forked: bool,
+    /// By which forks it came from that program: `2.1` is the first child of its second; `?`: not known.
+    pub forks: String,
     /// Where it was recorded.
     pub machine: String,
     /// When, in seconds since 1970; 0: not known.
@@ -284,6 +286,7 @@ impl Read {
             process: head.process,
             parent: head.parent,
             forked: head.is_forked,
+            forks: head.forks.to_string(),
             has_intervals: head.has_intervals,
             page_bytes: head.page_bytes,
             microset_pages: head.microset_pages,

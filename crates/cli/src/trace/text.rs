@@ -19,7 +19,7 @@ pub fn of(figures: &Figures, path: &Path) -> String {
         let _ = writeln!(out, "  {name:<14} {text}");
     };
     if figures.process > 0 {
-        let forked = if figures.forked { ", forked" } else { "" };
+        let forked = if figures.forked { format!(", fork {}", figures.forks) } else { String::new() };
         let Figures { process, parent, command, .. } = figures;
         line("process", format!("{process}, child of {parent}{forked}: {}", Foreign(command)));
     }

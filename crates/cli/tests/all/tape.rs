@@ -1,10 +1,11 @@
 //! `hinterland tape` as a user runs it: the plan, the tape, what `show` says of it, and what is refused.
 
 use hinterland_tape::tape::Tape;
-use hinterland_tape::{Head, Reference, Region, Writer, Written};
+use hinterland_tape::{ForkPath, Head, Reference, Region, Writer, Written};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::Duration;
 
 /// Pages of the program: 32 MiB.
 const PAGES: u32 = 8192;
@@ -287,7 +288,9 @@ fn a_folder_of_traces_is_planned_for_as_many_tapes_and_what_cannot_be_is_named()
     put("12.trace", &whole);
     put("14.trace", b"no trace");
     for (name, is_forked) in [("15.trace", true), ("16.trace", false)] {
-        let head = Head { program: "walk".into(), page_bytes: 4096, microset_pages: 64, is_forked, ..Head::default() };
+        let forks = if is_forked { ForkPath::UNKNOWN } else { ForkPath::default() };
+        let program = "walk".into();
+        let head = Head { program, page_bytes: 4096, microset_pages: 64, is_forked, forks, ..Head::default() };
         let mut writer = Writer::new(Vec::new(), &head).unwrap();
         writer.finish().unwrap();
         put(name, writer.sink());
@@ -298,7 +301,7 @@ fn a_folder_of_traces_is_planned_for_as_many_tapes_and_what_cannot_be_is_named()
         "13.trace",
         "14.trace",
         "there is no tape of it",
-        "of 1 traces of forked children",
+        "of 1 traces of children that another thread",
         "of 1 traces without references",
     ] {
         assert!(said.contains(part), "no {part}: {said}");
@@ -319,4 +322,54 @@ fn a_folder_of_traces_is_planned_for_as_many_tapes_and_what_cannot_be_is_named()
     assert!(text.contains("no tapes"), "{text}");
     let text = String::from_utf8(tape(&words[..3]).stdout).unwrap();
     assert!(text.contains("12.trace"), "{text}");
+}
+
+#[test]
+fn a_size_is_divided_among_the_processes_of_a_folder_that_lived_at_the_same_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let traces = directory.path().join("traces");
+    std::fs::create_dir(&traces).unwrap();
+    // Name, process, when it began and how long it took, whether it has closed its trace; then it has called exec.
+    for (name, process, begun_unix_s, seconds, is_whole) in [
+        ("1.trace", 1, 100, 20, true),
+        ("2.trace", 2, 110, 5, true),
+        ("3.trace", 3, 200, 20, true),
+        ("4.trace", 4, 230, 0, false),
+        ("4-2.trace", 4, 240, 10, true),
+    ] {
+        let program = "walk".into();
+        let head = Head { program, page_bytes: 4096, microset_pages: 64, process, begun_unix_s, ..Head::default() };
+        let mut writer = Writer::new(Vec::new(), &head).unwrap();
+        writer.region(&Region { name: "far".into(), pages: 1 << 20 }).unwrap();
+        for (touch, page) in (0..6_000).chain(0..6_000).enumerate() {
+            writer.touch(&Reference { page, is_first: touch < 6_000, ..Reference::default() }).unwrap();
+            if touch % 64 == 63 {
+                writer.end_microset(Written::All).unwrap();
+            }
+        }
+        writer.took(Duration::from_secs(seconds));
+        if is_whole {
+            writer.finish().unwrap()
+        } else {
+            writer.flush().unwrap()
+        }
+        std::fs::write(traces.join(name), writer.sink()).unwrap();
+    }
+    let shares = |local: &str| {
+        let reports = json(&[traces.to_str().unwrap(), "--local", local]);
+        let mut shares: Vec<(String, u64)> = reports
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|report| {
+                let trace = Path::new(report["trace"].as_str().unwrap()).file_name().unwrap();
+                (trace.to_str().unwrap().to_owned(), report["wanted"]["local_pages"].as_u64().unwrap())
+            })
+            .collect();
+        shares.sort();
+        shares.into_iter().map(|(_, pages)| pages).collect::<Vec<_>>()
+    };
+    assert_eq!(shares("16M"), [2_048, 2_048, 4_096, 4_096, 4_096], "the first two side by side");
+    assert_eq!(shares("64M"), [16_384; 5], "all have room");
+    assert_eq!(shares("50%"), [4_096; 5], "of each one's own peak, and the least there may be");
 }

@@ -49,7 +49,7 @@ pub struct Holds {
 pub struct SharedHolds(Arc<Mutex<Holds>>);
 
 impl SharedHolds {
-    pub(super) fn lock(&self) -> MutexGuard<'_, Holds> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Holds> {
         self.0.lock().expect("no thread panics while it holds what the tapes hold")
     }
 }

@@ -31,7 +31,7 @@ pub use holds::{Holds, SharedHolds};
 pub use page_set::PageSet;
 pub use set_source::{SetSource, set_pages_max};
 pub use source::{Course, TapeSource};
-pub use tapes::Tapes;
+pub use tapes::{TapeKind, Tapes};
 
 use hinterland_units::PageNo;
 

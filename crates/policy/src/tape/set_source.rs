@@ -14,8 +14,8 @@
 //! many. So a wrong tape costs little.
 
 use super::page_set::SetPlace;
-use super::{BUDGET_PART, Course, PageSet, Place, Places, SharedHolds, TapeFigures};
-use crate::{Prefetch, Request, TapeBatch};
+use super::{BUDGET_PART, Course, PageSet, Place, Places, SharedHolds, TapeFigures, TapeKind};
+use crate::{Prefetch, PrefetchWindow, Request, TapeBatch, Thread};
 use hinterland_units::PageNo;
 use std::collections::{HashSet, VecDeque};
 
@@ -103,8 +103,6 @@ pub struct SetSource {
     /// Pages that phases held and that are to be let go, with the phase's number.
     leaving: Vec<(PageNo, usize)>,
     holds: SharedHolds,
-    has_intervals: bool,
-    is_paused: bool,
     figures: TapeFigures,
 }
 
@@ -121,37 +119,8 @@ impl SetSource {
             needed: NEEDED.0,
             leaving: Vec::new(),
             holds: SharedHolds::default(),
-            has_intervals: false,
-            is_paused: false,
             figures,
         }
-    }
-
-    /// What the sets hold, for eviction ([`super::ByTape`]).
-    pub fn shared_holds(&self) -> SharedHolds {
-        self.holds.clone()
-    }
-
-    /// What was done so far.
-    pub fn figures(&self) -> TapeFigures {
-        self.figures
-    }
-
-    /// A thread requests a page; appends what the present phase asks for. The prefetcher is to hear of the request, too.
-    pub fn requested(
-        &mut self,
-        page: PageNo,
-        request: Request,
-        places: &dyn Places,
-        out: &mut Vec<Prefetch>,
-    ) -> Course {
-        if !self.is_paused {
-            self.let_go();
-            if self.is_of_set(page, request) || self.begins(page, request) {
-                self.ask(places, out);
-            }
-        }
-        Course::OffTape
     }
 
     /// Whether a request is for a page of the present set, which it speaks for.
@@ -277,35 +246,38 @@ impl SetSource {
             out.push(Prefetch::Batch(TapeBatch { pages: pages.into(), key: Some(key), thread: 0 }));
         }
     }
+}
 
-    /// The tape is of intervals, of which the program says where they begin: it is in none yet.
-    pub fn of_intervals(mut self) -> SetSource {
-        (self.has_intervals, self.is_paused) = (true, true);
-        self
+impl TapeKind for SetSource {
+    fn holds(&mut self) -> &mut SharedHolds {
+        &mut self.holds
     }
 
-    /// An interval begins; `follow`: the tape is to be followed. Whether it is.
-    pub fn begin_interval(&mut self, follow: bool) -> bool {
-        self.is_paused &= !(self.has_intervals && follow);
-        !self.is_paused
+    fn figures(&self) -> TapeFigures {
+        self.figures
     }
 
-    /// The interval ends. What is held is let go; the next one goes on with the phases that are left.
-    pub fn end_interval(&mut self) {
-        if self.has_intervals {
-            self.is_paused = true;
-            self.clear();
+    /// The prefetcher is to hear of the request, too.
+    fn requested(
+        &mut self,
+        page: PageNo,
+        request: Request,
+        _thread: Thread,
+        _zeros: Option<&PrefetchWindow>,
+        places: &dyn Places,
+        out: &mut Vec<Prefetch>,
+    ) -> Course {
+        self.let_go();
+        if self.is_of_set(page, request) || self.begins(page, request) {
+            self.ask(places, out);
         }
+        Course::OffTape
     }
 
-    /// The tape is followed no longer.
-    pub fn end(&mut self) {
-        self.clear();
-        self.phases = Vec::new();
-    }
+    /// It goes on with the phases that are left.
+    fn begin_interval(&mut self, _number: u32) {}
 
-    fn clear(&mut self) {
+    fn end_interval(&mut self) {
         (self.present, self.candidate, self.leaving) = (None, None, Vec::new());
-        self.holds.lock().clear();
     }
 }

@@ -143,7 +143,8 @@ fn a_phase_holds_its_set_and_lets_it_go_when_the_next_one_begins() {
 fn an_interval_is_followed_and_nothing_between_nor_in_a_forked_child() {
     let sets = [0..500, 1_000..1_500].map(|pages| PageSet::of([(PageNo(pages.start), 500)]));
     let (prefetcher, policy) = (make_prefetcher("none", None).unwrap(), make("fifo", 1000).unwrap());
-    let (mut arbiter, _policy) = Arbiter::following(prefetcher, policy, SetSource::new(sets).of_intervals());
+    let (mut arbiter, _policy) =
+        Arbiter::following(prefetcher, policy, Tapes::from(SetSource::new(sets)).of_intervals());
     let mut world = World { budget_pages: 4_096, ..World::new(10_000) };
     let mut walk = |arbiter: &mut Arbiter, pages: Range<u32>| {
         let before = world.majors;

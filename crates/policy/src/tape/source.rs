@@ -5,7 +5,9 @@
 //! has left, the more requests it takes; so a wrong tape costs little.
 
 use super::cursor::Cursor;
-use super::{BUDGET_PART, Place, Places, SharedHolds, TapeArrival, TapeDeparture, TapeFigures, TapePace, ThreadTape};
+use super::{
+    BUDGET_PART, Place, Places, SharedHolds, TapeArrival, TapeDeparture, TapeFigures, TapeKind, TapePace, ThreadTape,
+};
 use crate::{Prefetch, PrefetchWindow, Request, TapeBatch, Thread};
 use hinterland_units::PageNo;
 use std::collections::HashMap;
@@ -115,10 +117,6 @@ pub struct TapeSource {
     asked: HashMap<PageNo, Asked>,
     holds: SharedHolds,
     pace: TapePace,
-    /// The tapes are of intervals.
-    has_intervals: bool,
-    /// The program is in none that is to be followed.
-    is_paused: bool,
     figures: TapeFigures,
 }
 
@@ -132,47 +130,8 @@ impl TapeSource {
             asked: HashMap::new(),
             holds: SharedHolds::default(),
             pace,
-            has_intervals: false,
-            is_paused: false,
             figures: TapeFigures::default(),
         }
-    }
-
-    /// What the tapes hold, for eviction ([`super::ByTape`]).
-    pub fn shared_holds(&self) -> SharedHolds {
-        self.holds.clone()
-    }
-
-    /// What was done so far.
-    pub fn figures(&self) -> TapeFigures {
-        self.figures
-    }
-
-    /// A thread requests a page; appends what its tape asks for. `zeros`: where zeros are about to be mapped for its first touches.
-    pub fn requested(
-        &mut self,
-        page: PageNo,
-        request: Request,
-        thread: Thread,
-        zeros: Option<&PrefetchWindow>,
-        places: &dyn Places,
-        out: &mut Vec<Prefetch>,
-    ) -> Course {
-        if self.is_paused {
-            return Course::OffTape;
-        }
-        let seat = self.seat_of(thread, page);
-        self.key_is_taken(page, seat, places, out);
-        let Some(index) = seat else { return Course::OffTape };
-        match self.cursors[index].1.has_left {
-            false => self.follow(index, page, request),
-            true => self.search(index, page, request),
-        }
-        if self.cursors[index].1.has_left {
-            return Course::OffTape;
-        }
-        self.ask(index, zeros, places, out);
-        if self.cursors[index].0.will_fault() { Course::WillFault } else { Course::Lost }
     }
 
     /// Which tape a thread has. A new thread gets the free one on which the page it requests comes first: threads begin in an order of their
@@ -399,43 +358,53 @@ impl TapeSource {
         }
         (pages, key)
     }
+}
 
-    /// The tapes are of intervals, of which the program says where they begin: it is in none yet.
-    pub fn of_intervals(mut self) -> TapeSource {
-        (self.has_intervals, self.is_paused) = (true, true);
-        self
+impl TapeKind for TapeSource {
+    fn holds(&mut self) -> &mut SharedHolds {
+        &mut self.holds
     }
 
-    /// An interval begins, the program's `number`-th from 1; `follow`: its tapes are to be followed. Whether they are: tapes of all of the
-    /// program go on as ever.
-    pub fn begin_interval(&mut self, number: u32, follow: bool) -> bool {
-        if self.has_intervals && follow {
-            self.is_paused = false;
-            for (cursor, track) in &mut self.cursors {
-                cursor.skip_to_interval(number);
-                (track.has_left, track.misses, track.candidate) = (false, 0, None);
-            }
-        }
-        !self.is_paused
+    fn figures(&self) -> TapeFigures {
+        self.figures
     }
 
-    /// The interval ends: what the program touches from now on is on no tape. What is held is let go.
-    pub fn end_interval(&mut self) {
-        if !self.has_intervals {
-            return;
+    fn requested(
+        &mut self,
+        page: PageNo,
+        request: Request,
+        thread: Thread,
+        zeros: Option<&PrefetchWindow>,
+        places: &dyn Places,
+        out: &mut Vec<Prefetch>,
+    ) -> Course {
+        let seat = self.seat_of(thread, page);
+        self.key_is_taken(page, seat, places, out);
+        let Some(index) = seat else { return Course::OffTape };
+        match self.cursors[index].1.has_left {
+            false => self.follow(index, page, request),
+            true => self.search(index, page, request),
         }
-        self.is_paused = true;
+        if self.cursors[index].1.has_left {
+            return Course::OffTape;
+        }
+        self.ask(index, zeros, places, out);
+        if self.cursors[index].0.will_fault() { Course::WillFault } else { Course::Lost }
+    }
+
+    /// Threads are where it begins, wherever they left the last one.
+    fn begin_interval(&mut self, number: u32) {
+        for (cursor, track) in &mut self.cursors {
+            cursor.skip_to_interval(number);
+            (track.has_left, track.misses, track.candidate) = (false, 0, None);
+        }
+    }
+
+    fn end_interval(&mut self) {
         for (cursor, _) in &mut self.cursors {
             cursor.give_up().for_each(drop);
         }
         self.asked.clear();
-        self.holds.lock().clear();
-    }
-
-    /// No thread follows a tape any longer.
-    pub fn end(&mut self) {
-        self.holds.lock().clear();
-        (self.cursors, self.seats, self.asked) = (Vec::new(), Vec::new(), HashMap::new());
     }
 }
 

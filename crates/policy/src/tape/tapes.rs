@@ -1,47 +1,67 @@
-//! The tape of a program, of either kind, as one source of the arbiter.
+//! The tape of a program, of either kind, as one source of the arbiter: what it holds, and in which of the program's intervals it is followed.
 
-use super::{Course, Places, SetSource, SharedHolds, TapeFigures, TapeSource};
+use super::{Course, Places, SharedHolds, TapeFigures};
 use crate::{Prefetch, PrefetchWindow, Request, Thread};
 use hinterland_units::PageNo;
 
+/// A kind of tapes: what is asked for at which request, and what is held.
+pub trait TapeKind: Send {
+    /// What it holds is there: for eviction ([`super::ByTape`]).
+    fn holds(&mut self) -> &mut SharedHolds;
+
+    /// What was done so far.
+    fn figures(&self) -> TapeFigures;
+
+    /// A thread requests a page; appends what its tape asks for. `zeros`: where zeros are about to be mapped for its first touches.
+    fn requested(
+        &mut self,
+        page: PageNo,
+        request: Request,
+        thread: Thread,
+        zeros: Option<&PrefetchWindow>,
+        places: &dyn Places,
+        out: &mut Vec<Prefetch>,
+    ) -> Course;
+
+    /// An interval begins that is to be followed, the program's `number`-th from 1.
+    fn begin_interval(&mut self, number: u32);
+
+    /// It ends: what was asked for is not waited for. What is held is let go by the caller.
+    fn end_interval(&mut self);
+}
+
 /// See the module.
-pub enum Tapes {
-    /// For each thread, pages in their order.
-    Ordered(Box<TapeSource>),
-    /// For each phase, pages in any order.
-    Sets(Box<SetSource>),
+pub struct Tapes {
+    kind: Box<dyn TapeKind>,
+    /// They are of intervals, of which the program says where they begin.
+    has_intervals: bool,
+    /// The program is in none that is to be followed.
+    is_paused: bool,
 }
 
-impl From<TapeSource> for Tapes {
-    fn from(tapes: TapeSource) -> Tapes {
-        Tapes::Ordered(Box::new(tapes))
-    }
-}
-
-impl From<SetSource> for Tapes {
-    fn from(sets: SetSource) -> Tapes {
-        Tapes::Sets(Box::new(sets))
+impl<Kind: TapeKind + 'static> From<Kind> for Tapes {
+    fn from(kind: Kind) -> Tapes {
+        Tapes { kind: Box::new(kind), has_intervals: false, is_paused: false }
     }
 }
 
 impl Tapes {
-    /// What they hold, for eviction ([`super::ByTape`]).
-    pub fn shared_holds(&self) -> SharedHolds {
-        match self {
-            Tapes::Ordered(tapes) => tapes.shared_holds(),
-            Tapes::Sets(sets) => sets.shared_holds(),
-        }
+    /// They are of intervals: the program is in none yet.
+    pub fn of_intervals(self) -> Tapes {
+        Tapes { has_intervals: true, is_paused: true, ..self }
     }
 
-    /// See [`TapeSource::figures`].
+    /// What they hold is held there from now on, where nothing is held yet.
+    pub(crate) fn hold_in(&mut self, holds: &SharedHolds) {
+        *self.kind.holds() = holds.clone();
+    }
+
+    /// See [`TapeKind::figures`].
     pub fn figures(&self) -> TapeFigures {
-        match self {
-            Tapes::Ordered(tapes) => tapes.figures(),
-            Tapes::Sets(sets) => sets.figures(),
-        }
+        self.kind.figures()
     }
 
-    /// See [`TapeSource::requested`].
+    /// See [`TapeKind::requested`].
     pub fn requested(
         &mut self,
         page: PageNo,
@@ -51,41 +71,28 @@ impl Tapes {
         places: &dyn Places,
         out: &mut Vec<Prefetch>,
     ) -> Course {
-        match self {
-            Tapes::Ordered(tapes) => tapes.requested(page, request, thread, zeros, places, out),
-            Tapes::Sets(sets) => sets.requested(page, request, places, out),
+        if self.is_paused {
+            return Course::OffTape;
         }
+        self.kind.requested(page, request, thread, zeros, places, out)
     }
 
-    /// They are of intervals, of which the program says where they begin: it is in none yet.
-    pub fn of_intervals(self) -> Tapes {
-        match self {
-            Tapes::Ordered(tapes) => tapes.of_intervals().into(),
-            Tapes::Sets(sets) => sets.of_intervals().into(),
-        }
-    }
-
-    /// See [`TapeSource::begin_interval`].
+    /// An interval begins, the program's `number`-th from 1; `follow`: its tapes are to be followed. Whether they are: tapes of all of the
+    /// program go on as ever.
     pub fn begin_interval(&mut self, number: u32, follow: bool) -> bool {
-        match self {
-            Tapes::Ordered(tapes) => tapes.begin_interval(number, follow),
-            Tapes::Sets(sets) => sets.begin_interval(follow),
+        if self.has_intervals && follow {
+            self.is_paused = false;
+            self.kind.begin_interval(number);
         }
+        !self.is_paused
     }
 
-    /// See [`TapeSource::end_interval`].
+    /// The interval ends: what the program touches from now on is on no tape. What is held is let go.
     pub fn end_interval(&mut self) {
-        match self {
-            Tapes::Ordered(tapes) => tapes.end_interval(),
-            Tapes::Sets(sets) => sets.end_interval(),
-        }
-    }
-
-    /// They are followed no longer.
-    pub fn end(&mut self) {
-        match self {
-            Tapes::Ordered(tapes) => tapes.end(),
-            Tapes::Sets(sets) => sets.end(),
+        if self.has_intervals {
+            self.is_paused = true;
+            self.kind.end_interval();
+            self.kind.holds().lock().clear();
         }
     }
 }

@@ -376,7 +376,7 @@ fn all_threads_together_have_an_eighth_of_local_memory_ahead() {
 }
 
 #[test]
-fn a_forked_child_follows_no_tape() {
+fn a_forked_child_follows_its_own_tape_or_none() {
     let (mut arbiter, policy) = following(vec![tape(0..1_000)], "none");
     let mut world = World::new(1_000);
     world.touch(&mut arbiter, 1, 0);
@@ -384,12 +384,28 @@ fn a_forked_child_follows_no_tape() {
     arbiter.end_tapes();
     assert!(world.touch(&mut arbiter, 1, 500).is_some_and(|wanted| wanted.batches.is_empty()));
     assert!(!policy.spares_neighbours() && arbiter.tape_figures().is_none());
+    // Its own, from its beginning, is held for the same eviction.
+    arbiter.follow(TapeSource::new([tape(600..1_000)], TapePace::default()));
+    assert!(world.touch(&mut arbiter, 1, 600).is_some_and(|wanted| !wanted.batches.is_empty()));
+    assert!(policy.spares_neighbours() && arbiter.tape_figures().is_some_and(|figures| figures.threads == 1));
+}
+
+#[test]
+fn a_process_without_a_tape_may_have_children_with_one() {
+    let (prefetcher, policy) = (make_prefetcher("none", None).unwrap(), make("fifo", 1000).unwrap());
+    let (mut arbiter, policy) = Arbiter::able_to_follow(prefetcher, policy);
+    let mut world = World::new(1_000);
+    assert!(world.touch(&mut arbiter, 1, 0).is_some_and(|wanted| wanted.batches.is_empty()));
+    assert!(!policy.spares_neighbours() && arbiter.tape_figures().is_none());
+    arbiter.follow(TapeSource::new([tape(0..1_000)], TapePace::default()));
+    assert!(world.touch(&mut arbiter, 1, 1).is_some_and(|wanted| !wanted.batches.is_empty()));
+    assert!(policy.spares_neighbours());
 }
 
 #[test]
 fn an_interval_is_followed_from_its_beginning_and_nothing_between() {
     let intervals = [0..1_000, 2_000..3_000, 4_000..5_000, 6_000..7_000];
-    let source = TapeSource::new([tape_of_intervals(&intervals)], TapePace::default()).of_intervals();
+    let source = Tapes::from(TapeSource::new([tape_of_intervals(&intervals)], TapePace::default())).of_intervals();
     let (prefetcher, policy) = (make_prefetcher("none", None).unwrap(), make("fifo", 1000).unwrap());
     let (mut arbiter, _policy) = Arbiter::following(prefetcher, policy, source);
     let mut world = World::new(10_000);

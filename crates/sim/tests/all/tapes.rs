@@ -3,7 +3,7 @@
 use hinterland_policy::tape::set_pages_max;
 use hinterland_sim::{Collector, FaultPath, Figures, LinkModel, Setup, Workload, follow, reserve, simulate};
 use hinterland_tape::compare::{Comparison, Verdict, write_sets};
-use hinterland_tape::plan::{Case, Eviction, Pace, Recording, plan};
+use hinterland_tape::plan::{Case, Eviction, Life, Pace, Recording, plan, shares};
 use hinterland_tape::tape::{Tape, TapeHead, TapeWriter, ThreadTotals};
 use hinterland_tape::{Cause, Discard, Head, Reference, Region, Trace, Writer, Written};
 use hinterland_testkit::{Rng, patterns};
@@ -146,6 +146,28 @@ fn a_wrong_tape_costs_faults_and_a_foreign_one_is_refused() {
     let (_, work) = traced(&of_one_thread(&[1, 2, 3]), 10_000, 1);
     let refused = follow(&work, &setup(1_024, "rdma-25g"), &Tape::open(&tape).unwrap(), &mut |_| {});
     assert!(refused.unwrap_err().to_string().contains("planned from another one"));
+}
+
+#[test]
+fn tapes_for_what_processes_side_by_side_have_leave_fewer_faults_than_tapes_for_all() {
+    const LOCAL_PAGES: u64 = 4_096;
+    // Two processes of a run, which divide local memory evenly while both live.
+    let processes = [patterns::sequential_loop(3_500, 6), patterns::uniform(3_500, 21_000)];
+    let lives = [Life { begun_ns: 0, ended_ns: 9, pages: 3_500 }, Life { begun_ns: 1, ended_ns: 8, pages: 3_500 }];
+    let shares = shares(LOCAL_PAGES, &lives);
+    assert_eq!(shares, [2_048; 2]);
+    for (pages, share) in processes.into_iter().zip(shares) {
+        let (trace, work) = traced(&of_one_thread(&pages), 10_000, 1);
+        let setup = setup(share, "rdma-25g");
+        let by = |local_pages| followed(&work, &setup, &planned(&trace, local_pages, Eviction::Min));
+        let (of_all, of_share) = (by(LOCAL_PAGES), by(share));
+        let faults = |figures: &Figures| figures.major + figures.awaited;
+        assert!(faults(&of_share) * 10 < faults(&of_all), "for all: {of_all:?}, for its share: {of_share:?}");
+        assert!(of_share.run_ns() < of_all.run_ns(), "for all: {of_all:?}, for its share: {of_share:?}");
+        // Once the other one has ended, it has all: what was planned for less serves as well.
+        let alone = followed(&work, &self::setup(LOCAL_PAGES, "rdma-25g"), &planned(&trace, share, Eviction::Min));
+        assert_eq!(faults(&alone), 0, "{alone:?}");
+    }
 }
 
 /// A program that allocates 1500 pages, writes to them, reads them, and gives them up, round after round; `told`: the trace says what is

@@ -17,12 +17,14 @@ mod memory;
 mod recording;
 mod replay;
 mod schedule;
+mod sharing;
 mod turns;
 mod write;
 
 pub use recording::Recording;
 pub use replay::plan;
 pub use schedule::{SPEEDS_MBIT, Stall};
+pub use sharing::{Life, shares};
 pub use write::write_tape;
 
 use crate::TraceError;

@@ -187,6 +187,14 @@ impl Running {
         *content |= marks;
     }
 
+    /// A page has content before the program touches it: from its parent, which keeps it as it was at the fork.
+    fn inherited(&mut self, slot: u32) {
+        let content = &mut self.content[slot as usize];
+        if *content == 0 {
+            *content = content::SOME | content::STORED;
+        }
+    }
+
     /// The content of a page is given up; `own`: the thread's slot for it, and its last use.
     fn discard(&mut self, thread: u32, slot: u32, own: Option<(u32, u32)>, cause: Cause) {
         let holders = &mut self.holders[slot as usize];
@@ -295,6 +303,9 @@ impl Receiver for Replay<'_, '_> {
         let position = self.threads[index].position;
         let next = thread.uses.after(position as usize);
         for case in 0..self.running.len() {
+            if step.is_inherited {
+                self.running[case].inherited(step.slot);
+            }
             let share = &mut self.running[case].shares[index];
             share.plan.references += 1;
             if let Touch::Arrival { leaves } = share.memory.touch(slot, next) {

@@ -21,6 +21,8 @@ pub struct Step {
     pub interval: u32,
     /// The page was written to in this microset; `None`: the trace does not tell.
     pub written: Option<bool>,
+    /// The first touch of a page that has content from the parent of a forked process.
+    pub is_inherited: bool,
 }
 
 /// What is done with them.
@@ -49,6 +51,7 @@ pub trait Receiver {
 #[derive(Default)]
 struct Turns {
     reference_ns: Option<u64>,
+    is_forked: bool,
     interval: u32,
     steps: Vec<Step>,
     /// What was discarded before which of the steps.
@@ -75,7 +78,7 @@ pub struct Walked {
 
 /// Gives `receiver` the steps of a trace. `reference_ns`: processor time from each reference to the next, instead of the trace's.
 pub fn walk(trace: &Trace<'_>, reference_ns: Option<u64>, receiver: &mut impl Receiver) -> Result<Walked, PlanError> {
-    let mut turns = Turns { reference_ns, ..Turns::default() };
+    let mut turns = Turns { reference_ns, is_forked: trace.head().is_forked, ..Turns::default() };
     let (mut references, mut count) = (trace.references(), 0);
     while let Some(entry) = references.next_entry() {
         match entry.map_err(PlanError::Trace)? {
@@ -115,12 +118,13 @@ impl Turns {
         if slot as usize >= self.touched.len() {
             self.touched.resize(slot as usize + 1, false);
         }
-        self.pages += u64::from(!std::mem::replace(&mut self.touched[slot as usize], true));
+        let is_new = !std::mem::replace(&mut self.touched[slot as usize], true);
+        self.pages += u64::from(is_new);
         if self.steps.last().is_none_or(|last| last.thread != thread) && !self.threads.contains(&thread) {
             self.threads.push(thread);
         }
-        let interval = reference.interval;
-        self.steps.push(Step { thread, slot, own: true, cpu_ns, interval, written: None });
+        let (interval, is_inherited) = (reference.interval, self.is_forked && is_new && !reference.is_first);
+        self.steps.push(Step { thread, slot, own: true, cpu_ns, interval, written: None, is_inherited });
     }
 
     /// Pages that are never touched belong to no thread.

@@ -1,7 +1,7 @@
 //! What a tape says of itself: at its beginning what it was planned for, at its end what it has for each thread.
 
 use crate::bytes::{Bytes, put, put_text};
-use crate::{INDEX_MAX, Trace, program_key};
+use crate::{ForkPath, INDEX_MAX, Trace, program_key};
 
 /// What a tape has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -60,6 +60,8 @@ pub struct TapeHead {
     pub process: u32,
     /// Its program and arguments, for people: cut where they are long.
     pub command: String,
+    /// By which forks the process came from that program; in versions 1 to 4, by none.
+    pub forks: ForkPath,
 }
 
 impl TapeHead {
@@ -77,6 +79,7 @@ impl TapeHead {
             build_id: of.build_id.clone(),
             process: of.process,
             command: of.command.clone(),
+            forks: of.forks.clone(),
             ..TapeHead::default()
         }
     }
@@ -102,6 +105,7 @@ impl TapeHead {
         put_text(&mut out, &self.build_id);
         put(&mut out, self.process.into());
         put_text(&mut out, &self.command);
+        self.forks.put(&mut out);
         out
     }
 
@@ -124,6 +128,9 @@ impl TapeHead {
         let order = if version > 2 { left.number()? } else { 0 };
         if version > 3 {
             (head.build_id, head.process, head.command) = (left.text()?, left.small()?, left.text()?);
+        }
+        if version > 4 {
+            head.forks = ForkPath::take(&mut left)?;
         }
         left.is_empty().then_some((head, order))
     }

@@ -26,8 +26,8 @@ use crate::{Region, TraceError};
 use head::TapeEnd;
 use records::Part;
 
-/// Version of the format that is written; versions 1 to 3 are read, too.
-pub const VERSION: u8 = 4;
+/// Version of the format that is written; versions 1 to 4 are read, too.
+pub const VERSION: u8 = 5;
 /// The frame around a tape's blocks.
 pub(crate) const FORMAT: Format = Format { marker: *b"HLP\xb1", version: VERSION };
 

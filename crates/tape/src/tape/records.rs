@@ -369,7 +369,7 @@ mod tests {
     use super::*;
     use hinterland_testkit::Rng;
 
-    /// What a checksum does not catch: a part that somebody made.
+    /// What a checksum does not catch: a part that was forged.
     #[test]
     fn whatever_a_part_has_it_ends_and_its_positions_grow() {
         let mut random = Rng(5);

@@ -1,9 +1,10 @@
 //! The format: everything comes back as it went in, and nothing that was damaged comes back at all.
 
 use hinterland_tape::{
-    Cause, Discard, Entry, Head, RUN_TOLERANCE_NS, Reference, Region, Trace, TraceError, Writer, Written,
+    Cause, Discard, Entry, ForkPath, Head, RUN_TOLERANCE_NS, Reference, Region, Trace, TraceError, Writer, Written,
 };
 use hinterland_testkit::{Rng, append_block};
+use std::time::Duration;
 
 fn head() -> Head {
     Head {
@@ -22,6 +23,8 @@ fn head() -> Head {
         is_forked: true,
         command: "prögram a b".into(),
         build_id: "0a1b2c".into(),
+        begun_ns: 999_999_999,
+        forks: ForkPath::default().child(Some(2)).child(Some(70_000)),
     }
 }
 
@@ -346,8 +349,8 @@ fn what_is_no_trace_is_refused() {
     assert_eq!(Trace::open(&[0; 4096]).unwrap_err(), TraceError::Foreign);
     assert!(matches!(Trace::open(b"").unwrap_err(), TraceError::Truncated { offset: 0, .. }));
     let mut later = make(1, 10, 10).0;
-    later[4] = 6;
-    assert_eq!(Trace::open(&later).unwrap_err(), TraceError::Version { found: 6 });
+    later[4] = 7;
+    assert_eq!(Trace::open(&later).unwrap_err(), TraceError::Version { found: 7 });
 }
 
 /// Made by the last program that wrote version 1, of the lines `0 5`, `0 6`, `0 70000`, `1 6`, `0 5`.
@@ -409,6 +412,46 @@ fn version_4_is_read() {
     assert!(Trace::open(bytes).unwrap().head().build_id.is_empty());
     let (seen, error, whole) = read_all(bytes);
     assert_eq!((seen, error, whole), (five_lines_in_microsets_of_two(), None, true));
+}
+
+/// Made by the last program that wrote version 5, of the same lines in microsets of two pages.
+#[test]
+fn version_5_is_read() {
+    let bytes = include_bytes!("../version-5.trace");
+    assert_eq!(bytes[4], 5);
+    let trace = Trace::open(bytes).unwrap();
+    assert_eq!((trace.head().begun_ns, &trace.head().forks), (0, &ForkPath::default()));
+    let mut references = trace.references();
+    assert_eq!((references.by_ref().count(), references.took_ns(), references.is_whole()), (5, 0, true));
+    let (seen, error, whole) = read_all(bytes);
+    assert_eq!((seen, error, whole), (five_lines_in_microsets_of_two(), None, true));
+}
+
+#[test]
+fn a_trace_says_how_long_it_took() {
+    let mut writer = Writer::new(Vec::new(), &head()).unwrap();
+    writer.took(Duration::from_secs(7));
+    writer.finish().unwrap();
+    let bytes = std::mem::take(writer.sink());
+    let mut references = Trace::open(&bytes).unwrap().references();
+    assert_eq!((references.took_ns(), references.next()), (0, None), "its end was not read");
+    assert_eq!(references.took_ns(), 7_000_000_000);
+}
+
+#[test]
+fn a_process_is_known_by_the_forks_of_first_threads() {
+    let program = ForkPath::default();
+    let second = program.child(Some(2));
+    assert_eq!((program.key(), program.to_string(), second.to_string()), (Some(0), String::new(), "2".into()));
+    assert_eq!(second.child(Some(1)).to_string(), "2.1");
+    let keys = [&program, &second, &program.child(Some(1)), &second.child(Some(1)), &program.child(Some(21))];
+    let keys = keys.map(ForkPath::key);
+    assert!((0..keys.len()).all(|at| keys[at].is_some() && !keys[at + 1..].contains(&keys[at])), "{keys:?}");
+    // What another thread has forked is not known, nor what comes of it.
+    let unknown = second.child(None);
+    assert!(!unknown.is_known() && unknown == ForkPath::UNKNOWN && unknown.child(Some(1)).key().is_none());
+    let deep = (0..40).fold(program, |path, _| path.child(Some(1)));
+    assert_eq!(deep, ForkPath::UNKNOWN, "there is an end");
 }
 
 #[test]

@@ -403,6 +403,25 @@ fn what_was_never_written_to_is_zeros_and_does_not_travel() {
     assert_eq!((plans[0].pages_in, plans[0].pages_out), (400, 500));
 }
 
+/// What a forked child has from its parent is fetched when it first comes to it, though it writes to none of it; what it touches first is not.
+#[test]
+fn what_a_forked_child_inherits_is_fetched() {
+    let head = Head { page_bytes: 4096, microset_pages: 1, is_forked: true, ..Head::default() };
+    let mut writer = Writer::new(Vec::new(), &head).unwrap();
+    writer.region(&Region { name: "far".into(), pages: 1 << 30 }).unwrap();
+    for (round, page) in (0..2).flat_map(|round| (0..300).map(move |page| (round, page))) {
+        // The last hundred are its own.
+        let is_first = round == 0 && page >= 200;
+        writer.touch(&Reference { page, is_first, ..Reference::default() }).unwrap();
+        writer.end_microset(if is_first { Written::All } else { Written::None }).unwrap();
+    }
+    writer.finish().unwrap();
+    let (plans, arrivals) = planned(&std::mem::take(writer.sink()), &[case(64, Eviction::Lru)]);
+    let fetched = arrivals[&0].iter().filter(|(arrival, _)| arrival.fetched).count();
+    assert_eq!((fetched, plans[0].threads[0].first_touches), (500, 100));
+    assert_eq!((plans[0].pages_in, plans[0].pages_out), (500, 100));
+}
+
 /// What is freed keeps its frame where it is local, and is not fetched where it is not.
 #[test]
 fn freed_pages_that_are_far_are_dropped() {

@@ -3,7 +3,7 @@
 use hinterland_tape::tape::{
     Arrival, Departure, Order, PageRange, Tape, TapeError, TapeHead, TapeWriter, ThreadTotals,
 };
-use hinterland_tape::{Head, Region, TraceError, Writer};
+use hinterland_tape::{ForkPath, Head, Region, TraceError, Writer};
 use hinterland_testkit::{Rng, append_block, seal_head};
 
 fn head() -> TapeHead {
@@ -22,6 +22,7 @@ fn head() -> TapeHead {
         build_id: "0a1b".into(),
         process: 99,
         command: "prögram input".into(),
+        forks: ForkPath::default().child(Some(3)),
     }
 }
 
@@ -175,8 +176,8 @@ fn what_is_no_tape_is_refused_with_what_it_is() {
     assert_eq!(Tape::open(trace.sink()).unwrap_err(), TapeError::Trace);
     let mut later = make(1, 10).0;
     assert_eq!(hinterland_tape::Trace::open(&later).unwrap_err(), TraceError::Tape);
-    later[4] = 5;
-    assert_eq!(Tape::open(&later).unwrap_err(), TapeError::Version { found: 5 });
+    later[4] = 6;
+    assert_eq!(Tape::open(&later).unwrap_err(), TapeError::Version { found: 6 });
     let mut random = Rng(77);
     for _ in 0..20_000 {
         let mut bytes = b"HLP\xb1\x01".to_vec();
@@ -257,8 +258,8 @@ fn an_unordered_tape_that_is_cut_damaged_or_of_another_kind_is_refused() {
         }
     }
     let mut other = unordered(&[], 1);
-    // Behind it are the build-id and the command, each with its length, and a process below 128.
-    let behind = head().build_id.len() + head().command.len() + 3;
+    // Behind it are the build-id and the command, each with its length, a process below 128, and one fork with their number.
+    let behind = head().build_id.len() + head().command.len() + 5;
     let kind = 24 + usize::from(other[8]) - behind - 1;
     assert_eq!(std::mem::replace(&mut other[kind], 2), 1, "the kind of tape");
     seal_head(&mut other);
@@ -332,5 +333,17 @@ fn a_tape_of_version_3_is_read() {
     let head = tape.head();
     assert_eq!((head.local_pages, head.order, head.process), (4096, Order::Ordered, 0));
     assert!(head.build_id.is_empty() && head.command.is_empty());
+    assert_eq!(tape.threads().iter().map(|thread| thread.fetched).collect::<Vec<_>>(), [4_376, 10_376]);
+}
+
+/// The same by the last program that wrote version 4.
+#[test]
+fn a_tape_of_version_4_is_read() {
+    let bytes = include_bytes!("../version-4.tape");
+    assert_eq!(bytes[4], 4);
+    let tape = Tape::open(bytes).unwrap();
+    let head = tape.head();
+    assert_eq!((head.local_pages, head.order, head.process), (4096, Order::Ordered, 0));
+    assert_eq!(head.forks.key(), Some(0), "of the program itself");
     assert_eq!(tape.threads().iter().map(|thread| thread.fetched).collect::<Vec<_>>(), [4_376, 10_376]);
 }

@@ -2,6 +2,7 @@
 //! what is wrong with the folder is said and does no harm.
 
 use anyhow::{Context, Result, ensure};
+use hinterland_tape::Trace;
 use hinterland_tape::tape::Tape;
 use hinterland_tests::launch::{Ended, Launch, c_program};
 use hinterland_tests::suite::{NamedTest, Trial};
@@ -23,12 +24,19 @@ pub fn trials() -> Vec<Trial> {
         add(format!("at_once::{path}"), Box::new(move |name| at_once(name, path)));
         add(format!("after_exec::{path}"), Box::new(move |name| after_exec(name, path)));
         add(format!("forked::{path}"), Box::new(move |name| forked(name, path)));
+        add(format!("forked_workers::{path}"), Box::new(move |name| forked_workers(name, path)));
     }
+    add("forked_by_threads".into(), Box::new(forked_by_threads));
     add("other_arguments".into(), Box::new(other_arguments));
     add("without_build_id".into(), Box::new(without_build_id));
     add("of_other_programs".into(), Box::new(of_other_programs));
     add("damaged".into(), Box::new(damaged));
     add("refused".into(), Box::new(refused));
+    let no_python = || {
+        let missing = || skips::find("python3").is_none().then(|| "python3 is not installed (./dev setup)".into());
+        skips::no_userfaultfd().or_else(missing)
+    };
+    trials.push(suite::named("lifecycle::taped_trees::python_workers", no_python, Box::new(python_workers)));
     trials
 }
 
@@ -36,8 +44,21 @@ fn walks() -> Result<String> {
     Ok(c_program("walks", &[])?.display().to_string())
 }
 
-/// Traces all processes of a shell's line, and plans a tape for 16 MiB for each; where they are, and what was printed.
+/// The traces of a run's processes, their tapes, what the run has printed, and what planning has said.
+struct Planned {
+    traces: PathBuf,
+    tapes: PathBuf,
+    printed: String,
+    said: String,
+}
+
+/// Traces all processes of a shell's line, and plans a tape for each, for 16 MiB of all; where they are, and what was printed.
 fn planned(name: &str, line: &str, code: i32) -> Result<(PathBuf, String)> {
+    let Planned { tapes, printed, .. } = planned_with(name, line, code)?;
+    Ok((tapes, printed))
+}
+
+fn planned_with(name: &str, line: &str, code: i32) -> Result<Planned> {
     let folder = |what: &str| places::tests().join("lifecycle").join(format!("{}-{what}", name.replace("::", "-")));
     let (traces, tapes) = (folder("traces"), folder("tapes"));
     for folder in [&traces, &tapes] {
@@ -50,8 +71,9 @@ fn planned(name: &str, line: &str, code: i32) -> Result<(PathBuf, String)> {
     let traced = Launch::bare(&format!("{name}-trace"), &words)?.run()?;
     traced.expect(code, "done")?;
     let words = ["tape", &output, "--local", "16M", "-o", &format!("{}/", tapes.display())];
-    Launch::bare(&format!("{name}-plan"), &words)?.run()?.expect(0, "fetched")?;
-    Ok((tapes, traced.stdout))
+    let planned = Launch::bare(&format!("{name}-plan"), &words)?.run()?;
+    planned.expect(0, "fetched")?;
+    Ok(Planned { traces, tapes, printed: traced.stdout, said: planned.stderr })
 }
 
 fn run(name: &str, tapes: &Path, options: &[&str], line: &str) -> Result<Ended> {
@@ -61,17 +83,24 @@ fn run(name: &str, tapes: &Path, options: &[&str], line: &str) -> Result<Ended> 
 
 /// The file of the tape of a program with these arguments.
 fn tape_of(tapes: &Path, arguments: &str) -> Result<String> {
+    tape_of_fork(tapes, arguments, "").map(|(file, _)| file)
+}
+
+/// The same of the process that came from it by these forks, and for how many pages it is planned.
+fn tape_of_fork(tapes: &Path, arguments: &str, forks: &str) -> Result<(String, u64)> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(tapes)? {
         let path = entry?.path();
         let bytes = std::fs::read(&path)?;
         let tape = Tape::open(&bytes).with_context(|| path.display().to_string())?;
-        if tape.head().command.split_once(' ').is_some_and(|(_, of)| of == arguments) {
+        let is_of = tape.head().command.split_once(' ').is_some_and(|(_, of)| of == arguments);
+        if is_of && tape.head().forks.to_string() == forks {
             ensure!(!tape.head().build_id.is_empty(), "the tape of {arguments} has no build-id");
-            found.push(path.file_name().unwrap_or_default().to_string_lossy().into_owned());
+            let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            found.push((file, tape.head().local_pages));
         }
     }
-    ensure!(found.len() == 1, "{} tapes of {arguments}", found.len());
+    ensure!(found.len() == 1, "{} tapes of {arguments}, fork {forks:?}", found.len());
     found.pop().context("no tape")
 }
 
@@ -96,6 +125,15 @@ fn followed(process: &Value, tape: &str) -> Result<()> {
     let (threads, left, pages, major) = (threads?, left?, pages?, major?);
     ensure!(threads == 1 && left == 0, "{threads} threads followed {tape}, and left it {left} times");
     ensure!(pages >= 3072 && major < pages / 4, "{major} major faults, {pages} pages by {tape}");
+    Ok(())
+}
+
+/// A process that shares memory with another took the tape, and fetched by it. How much of the memory each has when is for the machine to say: how
+/// many pages leave early is, too.
+fn fetched_by(process: &Value, tape: &str) -> Result<()> {
+    ensure!(process["tape"] == tape, "{} instead of {tape}", process["tape"]);
+    let (threads, pages) = (count(process, "tape_threads")?, count(process, "tape_pages")?);
+    ensure!(threads == 1 && pages >= 1000, "{threads} threads, {pages} pages by {tape}");
     Ok(())
 }
 
@@ -156,21 +194,108 @@ fn after_exec(name: &str, path: &str) -> Result<()> {
     followed(&found[1], &other)
 }
 
-/// A forked child has its own trace, and follows no tape; its parent does.
+/// A forked child has its own trace, and follows its own tape; its parent does, too. Each is planned for what it has beside the other.
 fn forked(name: &str, path: &str) -> Result<()> {
     let program = c_program("forked_walk", &[])?.display().to_string();
-    let (tapes, _) = planned(name, &format!("{program} 6144; exit $?"), 0)?;
+    let (tapes, printed) = planned(name, &format!("{program} 6144; exit $?"), 0)?;
+    let [(parent, parent_pages), (child, child_pages)] =
+        [tape_of_fork(&tapes, "6144", "")?, tape_of_fork(&tapes, "6144", "1")?];
+    // Half of what the shell leaves them.
+    ensure!(parent_pages == child_pages && (1900..=2048).contains(&parent_pages), "{parent_pages}, {child_pages}");
     let ended = run(name, &tapes, &["--local", "16M", "--fault-path", path], &format!("{program} 6144; exit $?"))?;
     ended.expect(0, "done")?;
+    ensure!(ended.stdout == printed, "{} instead of {printed}", ended.stdout);
     let found = processes(&ended, &program)?;
     let (children, parents): (Vec<&Value>, Vec<&Value>) = found.iter().partition(|process| process["forked"] == true);
     ensure!(children.len() == 1 && parents.len() == 1, "{found:?}");
-    ensure!(parents[0]["tape"] == tape_of(&tapes, "6144")?, "{}", parents[0]["tape"]);
-    ensure!(children[0]["tape"].is_null() && children[0]["tape_threads"] == 0, "{}", children[0]);
+    fetched_by(parents[0], &parent)?;
+    fetched_by(children[0], &child)
+}
+
+/// Each worker follows the tape of the worker that was forked as the same one, whatever order they walk in; so does the child of one.
+fn forked_workers(name: &str, path: &str) -> Result<()> {
+    let program = c_program("forked_workers", &[])?.display().to_string();
+    let line = format!("{program} 6144 3 2 0; exit $?");
+    let (tapes, _) = planned(name, &line, 0)?;
+    let ended = run(name, &tapes, &["--local", "16M", "--fault-path", path], &line)?;
+    ended.expect(0, "done")?.expect_eviction()?;
+    let found: Vec<Value> =
+        processes(&ended, &program)?.into_iter().filter(|process| process["forked"] == true).collect();
+    ensure!(found.len() == 4, "{} forked processes", found.len());
+    // In the order in which they were forked, which is that of their numbers.
+    for (process, forks) in found.iter().zip(["1", "2", "2.1", "3"]) {
+        fetched_by(process, &tape_of_fork(&tapes, "6144 3 2 0", forks)?.0)?;
+    }
     Ok(())
 }
 
-/// With other arguments than any tape has, a program takes one of those that nobody has taken; one more has none, and is counted.
+/// What other threads than the first fork is not known again: it has a trace, and neither a tape nor a wrong one.
+fn forked_by_threads(name: &str) -> Result<()> {
+    let program = c_program("forked_workers", &[])?.display().to_string();
+    let line = format!("{program} 4608 1 2 1; exit $?");
+    let Planned { traces, tapes, said, .. } = planned_with(name, &line, 0)?;
+    ensure!(said.contains("no tapes of 1 traces of children that another thread"), "{said}");
+    let ended = run(name, &tapes, &["--local", "16M"], &line)?;
+    ended.expect(0, "done")?;
+    let child = processes(&ended, &program)?.into_iter().find(|process| process["forked"] == true);
+    let child = child.context("no forked process")?;
+    ensure!(child["tape"].is_null() && count(&child, "tape_threads")? == 0, "{child}");
+    ensure!(count(&ended.stats()?, "tape_processes_without")? >= 1, "the child is not counted");
+    // Nor does another process follow the tape of its trace, where one was planned.
+    let mut trace = None;
+    for entry in std::fs::read_dir(&traces)? {
+        let path = entry?.path();
+        let bytes = std::fs::read(&path)?;
+        trace = trace.or(Trace::open(&bytes)?.head().is_forked.then_some(path));
+    }
+    let (trace, tape) = (trace.context("no trace of a child")?, tapes.join("child.tape"));
+    let (trace, tape) = (trace.display().to_string(), tape.display().to_string());
+    let words = ["tape", &trace, "--local", "16M", "-o", &tape];
+    Launch::bare(&format!("{name}-one"), &words)?.run()?.expect(0, "fetch")?;
+    let refused = Launch::new(&format!("{name}-refused"), &["--tape", &tape], &["sh", "-c", &line])?.run()?;
+    refused.expect_refusal(&["another thread than its parent's first has forked"])?.expect(125, "")?;
+    Ok(())
+}
+
+/// Workers that Python's multiprocessing forks, one after the other.
+fn python_workers(name: &str) -> Result<()> {
+    const SCRIPT: &str = r#"
+import multiprocessing
+data = bytearray(b"x") * (20 << 20)
+def worker(step):
+    pages = len(data) // 4096
+    assert sum(data[at * step % pages * 4096] for at in range(pages)) == pages * ord("x")
+context = multiprocessing.get_context("fork")
+for step in (1, 617):
+    process = context.Process(target=worker, args=(step,))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+print("done")
+"#;
+    let script = places::emptied(places::tests().join("lifecycle").join("taped-trees-python"))?.join("workers.py");
+    std::fs::write(&script, SCRIPT)?;
+    let python = skips::find("python3").context("python3")?.display().to_string();
+    let line = format!("{python} {}; exit $?", script.display());
+    let (tapes, _) = planned(name, &line, 0)?;
+    let ended = run(name, &tapes, &["--local", "16M"], &line)?;
+    ended.expect(0, "done")?.expect_eviction()?;
+    let stats = ended.stats()?;
+    let all = stats["processes"].as_array().context("no processes")?;
+    let mut found: Vec<&Value> = all
+        .iter()
+        .filter(|process| process["forked"] == true && count(process, "tape_pages").unwrap_or(0) > 0)
+        .collect();
+    found.sort_by_key(|process| process["pid"].as_u64());
+    ensure!(found.len() == 2, "{} workers followed a tape", found.len());
+    for (process, forks) in found.iter().zip(["1", "2"]) {
+        let (tape, _) = tape_of_fork(&tapes, &script.display().to_string(), forks)?;
+        fetched_by(process, &tape)?;
+    }
+    Ok(())
+}
+
+/// With other arguments than any tape has, a program takes one of those that no other has taken; one more has none, and is counted.
 fn other_arguments(name: &str) -> Result<()> {
     let walks = walks()?;
     let (tapes, _) = planned(name, &format!("{walks} sequential 8192 2; exit $?"), CODE)?;
