@@ -4,6 +4,7 @@
 mod activity;
 mod asks;
 mod commands;
+mod handover;
 mod hint_site;
 mod ledger;
 pub mod loader;
@@ -18,6 +19,7 @@ mod text_list;
 pub use activity::{ACTIVITIES_MAX, ActivityRow, REGION_PAGES};
 pub use asks::{ASKS_MAX, Ask, AskPhase, AskState, Asks};
 pub use commands::{Commands, PATH_CHANGES_MAX, PathChange};
+pub use handover::{Handed, addresses};
 pub use hint_site::{HINT_SITES_MAX, HintSiteRow, SITE_NAME_BYTES};
 pub use ledger::{
     BACKENDS_MAX, CacheLine, Counter, FAULT_BUCKETS, LEDGER_MAGIC, LEDGER_VERSION, Ledger, MESSAGE_BYTES, MemoryLimit,

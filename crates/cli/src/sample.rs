@@ -79,20 +79,19 @@ pub fn pid_namespace(pid: i32) -> Option<u64> {
     fs::metadata(format!("/proc/{process}/ns/pid")).ok().map(|data| data.ino())
 }
 
-/// The processes below `root` that are in other PID namespaces than this one: as these number them, and as this one does. A process that
-/// hides its namespace, or does not know it, is there by itself, too; and one that hides it by its number alone.
+/// The processes below `root` that name themselves otherwise than this one's PID namespace does: as they may, and as it does. In another
+/// namespace one that hides it, or does not know it, is there by itself, too; and one that hides it by its number alone. In this
+/// one a process without `/proc` is there by itself.
 pub fn numbered_elsewhere(root: i32) -> Vec<(Numbered, i32)> {
     let own = pid_namespace(0);
     let numbered = |pid: i32| {
         let namespace = pid_namespace(pid);
-        if namespace.is_some() && namespace == own {
-            return Vec::new();
-        }
+        let is_elsewhere = namespace.is_none() || namespace != own;
         let Some(innermost) = number_in_its_namespace(pid) else { return Vec::new() };
         let by_namespace = namespace
             .map_or(Numbered::of_unknown_namespace(innermost), |namespace| Numbered { pid: innermost, namespace });
         let by_itself = pidfs::inode(pid).map(|inode| Numbered::by_itself(innermost, inode));
-        by_itself.into_iter().chain([by_namespace]).map(|process| (process, pid)).collect()
+        by_itself.into_iter().chain(is_elsewhere.then_some(by_namespace)).map(|process| (process, pid)).collect()
     };
     descendants(root).into_iter().flat_map(|(pid, _)| numbered(pid)).collect()
 }

@@ -1,7 +1,8 @@
 //! This process's row of the ledger.
 
+#[cfg(not(feature = "local-only"))]
 use crate::segment;
-use hinterland_abi::{LEDGER_MAGIC, LEDGER_VERSION, Ledger, Numbered, ProcessRow, RowState};
+use hinterland_abi::{Handed, LEDGER_MAGIC, LEDGER_VERSION, Ledger, Numbered, ProcessRow, RowState, Settings};
 use hinterland_sys::{confinement, pidfs, thread};
 use std::ffi::CStr;
 use std::sync::OnceLock;
@@ -11,9 +12,10 @@ use std::sync::atomic::{
 
 static LEDGER: OnceLock<Option<&'static Ledger>> = OnceLock::new();
 
-/// Maps the ledger at `path` (empty: there is none) and takes a row; a private one when that cannot be.
-pub fn open(path: &str) -> &'static ProcessRow {
-    let ledger = *LEDGER.get_or_init(|| if path.is_empty() { None } else { map(path) });
+/// Maps the launcher's ledger, if there is one, and takes a row; a private one when that cannot be.
+#[cfg(not(feature = "local-only"))]
+pub fn open(settings: Option<&Settings>) -> &'static ProcessRow {
+    let ledger = *LEDGER.get_or_init(|| map(settings?));
     // A new program keeps the limits that this process had before exec, or else its parent's. Read first: a row that ended is soon another's.
     let limits = ledger.and_then(|ledger| {
         // SAFETY: getppid(2) takes nothing and cannot fail.
@@ -71,11 +73,12 @@ pub fn end(row: &ProcessRow) {
 }
 
 /// Maps the launcher's ledger.
-fn map(path: &str) -> Option<&'static Ledger> {
+#[cfg(not(feature = "local-only"))]
+fn map(settings: &Settings) -> Option<&'static Ledger> {
     let is_known =
         |ledger: &Ledger| ledger.magic.load(Acquire) == LEDGER_MAGIC && ledger.version.load(Acquire) == LEDGER_VERSION;
     // SAFETY: a ledger consists of atomics.
-    unsafe { segment::map(path, is_known) }
+    unsafe { segment::map(settings, &settings.ledger, Handed::Ledger, is_known) }
 }
 
 /// Takes a free row and its share. A row that this process already has (before an exec) is ended first.

@@ -62,6 +62,8 @@ mod extents;
 mod fork;
 #[cfg(not(feature = "local-only"))]
 mod fork_group;
+#[cfg(not(feature = "local-only"))]
+mod handover;
 mod heap;
 #[cfg(not(feature = "local-only"))]
 mod inline;
@@ -81,6 +83,7 @@ mod proc_file;
 #[cfg(not(feature = "local-only"))]
 mod profile;
 mod region_map;
+#[cfg(not(feature = "local-only"))]
 mod segment;
 #[cfg(not(feature = "local-only"))]
 mod single_thread;

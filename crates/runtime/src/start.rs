@@ -94,9 +94,9 @@ extern "C" fn construct() {
         other => other,
     };
     thread::end_process_on_panic();
-    let path = settings.as_ref().map(|s| s.ledger.clone()).unwrap_or_default();
+    let has_launcher = settings.as_ref().is_ok_and(|settings| !settings.ledger.is_empty());
     let traced = settings.as_ref().is_ok_and(|settings| !settings.trace.is_empty());
-    let row = ledger::open(&path);
+    let row = ledger::open(settings.as_ref().ok());
     let begun = settings
         .map_err(|(name, error)| Refusal::Setting(name, error.to_string()))
         .and_then(|settings| begin(&settings, row));
@@ -110,7 +110,7 @@ extern "C" fn construct() {
                 row.fatal.set(&format!("not started: {refusal}{way_round}"));
                 thread::exit_now(hinterland_pager::FATAL_EXIT_CODE);
             }
-            if path.is_empty() {
+            if !has_launcher {
                 thread::write_stderr(&format!("hinterland: not managed: {refusal}\n"));
             }
         }

@@ -4,10 +4,9 @@
 //! one anew, from its beginning. A child of a fork takes its own, too: that of the process which came by the same forks from the program of the
 //! tape that its parent follows ([`path`]). It begins at the fork, with its parent's pages wherever they are.
 
-use crate::build_id;
 use crate::fork::path;
-use crate::ledger;
-use hinterland_abi::{Ledger, ProcessRow, Settings, TapePlace, TapeTaker};
+use crate::{build_id, handover, ledger};
+use hinterland_abi::{Handed, Ledger, ProcessRow, Settings, TapePlace, TapeTaker};
 use hinterland_pager::FAR_PAGES;
 use hinterland_policy::tape::{
     PageSet, SetSource, TapeArrival, TapeDeparture, TapePace, TapeSource, Tapes, ThreadTape,
@@ -24,8 +23,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// What the children of this process need to take tapes of their own.
 struct Run {
-    memory: String,
-    pace: TapePace,
+    settings: Settings,
     /// This process, as a child is known beside it; the arguments are those of its tape, which may be another run's.
     taker: TapeTaker,
 }
@@ -38,12 +36,11 @@ static RUN: OnceLock<Run> = OnceLock::new();
 /// It cannot be read, in words: the launcher could.
 pub fn begin(settings: &Settings, row: &ProcessRow) -> Result<Option<Tapes>, String> {
     let Some(ledger) = ledger::get().filter(|_| !settings.tape_memory.is_empty()) else { return Ok(None) };
-    let pace = TapePace { batch_pages: settings.tape_batch_pages, lookahead_pages: settings.tape_lookahead_pages };
-    let run = Run { memory: settings.tape_memory.clone(), pace, taker: taker() };
-    let taken = run.take(ledger, row)?;
+    let taker = taker();
+    let taken = take(settings, taker, ledger, row)?;
     row.tape_processes_without.store(taken.is_none().into(), Relaxed);
-    let arguments = taken.as_ref().map_or(run.taker.arguments, |(_, place)| place.arguments);
-    let _ = RUN.set(Run { taker: TapeTaker { arguments, ..run.taker }, ..run });
+    let arguments = taken.as_ref().map_or(taker.arguments, |(_, place)| place.arguments);
+    let _ = RUN.set(Run { settings: settings.clone(), taker: TapeTaker { arguments, ..taker } });
     Ok(taken.map(|(tapes, _)| tapes))
 }
 
@@ -52,34 +49,37 @@ pub fn begin_child(row: &ProcessRow) -> Option<Tapes> {
     let (run, ledger) = (RUN.get()?, ledger::get()?);
     let pid = i32::try_from(thread::process()).unwrap_or(0);
     let taken = path::of_process().key().and_then(|forks| {
-        let (memory, taker) = (run.memory.clone(), TapeTaker { forks, pid, ..run.taker });
-        let child = Run { memory, taker, pace: run.pace };
+        let taker = TapeTaker { forks, pid, ..run.taker };
         // A confined process cannot open the tapes: it goes on without.
-        confinement::with_files(|| child.take(ledger, row).ok().flatten())?
+        confinement::with_files(|| take(&run.settings, taker, ledger, row).ok().flatten())?
     });
     row.tape_processes_without.store(taken.is_none().into(), Relaxed);
     taken.map(|(tapes, _)| tapes)
 }
 
-impl Run {
-    /// The tape that the taker takes, and what the table says of it.
-    fn take(&self, ledger: &Ledger, row: &ProcessRow) -> Result<Option<(Tapes, TapePlace)>, String> {
-        let Some((number, place)) = ledger.tapes.take(self.taker) else { return Ok(None) };
-        let bytes = read(&self.memory, place).map_err(|error| error.to_string())?;
-        // As long as the process lives.
-        let tape: &'static Tape<'static> =
-            Box::leak(Box::new(Tape::open(bytes.leak()).map_err(|error| error.to_string())?));
-        row.tape.store(u32::try_from(number + 1).unwrap_or(0), Relaxed);
-        row.tape_processes.store(1, Relaxed);
-        let tapes: Tapes = match tape.head().order {
-            Order::Ordered => {
-                let threads = u32::try_from(tape.threads().len()).unwrap_or(u32::MAX);
-                TapeSource::new((0..threads).map(|thread| of_thread(tape, thread)), self.pace).into()
-            }
-            Order::Sets => SetSource::new(tape.phases().iter().map(|phase| of_phase(phase))).into(),
-        };
-        Ok(Some((if tape.head().has_intervals { tapes.of_intervals() } else { tapes }, place)))
-    }
+/// The tape that `taker` takes, and what the table says of it.
+fn take(
+    settings: &Settings,
+    taker: TapeTaker,
+    ledger: &Ledger,
+    row: &ProcessRow,
+) -> Result<Option<(Tapes, TapePlace)>, String> {
+    let Some((number, place)) = ledger.tapes.take(taker) else { return Ok(None) };
+    let read = |file: &File| Tape::open(read(file, place).ok()?.leak()).ok();
+    let tape = handover::open(settings, &settings.tape_memory, Handed::Tapes, read);
+    // As long as the process lives.
+    let tape: &'static Tape<'static> = Box::leak(Box::new(tape.ok_or("the launcher's tapes cannot be read")?));
+    row.tape.store(u32::try_from(number + 1).unwrap_or(0), Relaxed);
+    row.tape_processes.store(1, Relaxed);
+    let pace = TapePace { batch_pages: settings.tape_batch_pages, lookahead_pages: settings.tape_lookahead_pages };
+    let tapes: Tapes = match tape.head().order {
+        Order::Ordered => {
+            let threads = u32::try_from(tape.threads().len()).unwrap_or(u32::MAX);
+            TapeSource::new((0..threads).map(|thread| of_thread(tape, thread)), pace).into()
+        }
+        Order::Sets => SetSource::new(tape.phases().iter().map(|phase| of_phase(phase))).into(),
+    };
+    Ok(Some((if tape.head().has_intervals { tapes.of_intervals() } else { tapes }, place)))
 }
 
 /// Whose program this is: by its build-id, or else, and for tapes that know none, by the name of its file.
@@ -95,9 +95,9 @@ fn taker() -> TapeTaker {
 }
 
 /// A tape, out of the memory that has all of them.
-fn read(memory: &str, place: TapePlace) -> io::Result<Vec<u8>> {
+fn read(memory: &File, place: TapePlace) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; usize::try_from(place.bytes).unwrap_or(0)];
-    File::open(memory)?.read_exact_at(&mut bytes, place.offset)?;
+    memory.read_exact_at(&mut bytes, place.offset)?;
     Ok(bytes)
 }
 

@@ -10,7 +10,8 @@
 
 use crate::mem::{self, Mapping};
 use crate::{SysError, descriptor, trampoline};
-use std::os::fd::RawFd;
+use std::fs::File;
+use std::os::fd::{FromRawFd, RawFd};
 
 /// A descriptor that came over a socket, out of the program's reach. It is closed when it is dropped.
 #[derive(Debug)]
@@ -24,6 +25,15 @@ impl ReceivedFd {
             call(libc::SYS_close, [word(fd), 0, 0, 0, 0, 0]);
         }
         hidden.map(ReceivedFd)
+    }
+
+    /// It, as a file that is no more hidden.
+    pub fn into_file(self) -> File {
+        let fd = self.0;
+        std::mem::forget(self);
+        descriptor::show(fd);
+        // SAFETY: the descriptor was this value's, which is no more.
+        unsafe { File::from_raw_fd(fd) }
     }
 
     /// Its length, if it can never become shorter.
@@ -137,8 +147,7 @@ fn call(number: i64, arguments: [usize; 6]) -> isize {
 mod tests {
     use super::*;
     use hinterland_units::PAGE_BYTES;
-    use std::fs::File;
-    use std::os::fd::{FromRawFd, IntoRawFd};
+    use std::os::fd::IntoRawFd;
     use std::os::unix::fs::FileExt;
 
     /// A file of `pages` pages, and a second descriptor of it.

@@ -1,5 +1,5 @@
 // Runs a program in a sandbox, as container engines make them: `sandbox filters PROGRAM …` forbids seccomp(2), `sandbox
-// userfaultfd PROGRAM …` userfaultfd(2). Both fail with EPERM.
+// userfaultfd PROGRAM …` userfaultfd(2). Both fail with EPERM. `sandbox sockets PROGRAM …` ends who calls socket(2).
 
 #include <errno.h>
 #include <linux/filter.h>
@@ -14,11 +14,12 @@
 int main(int count, char **words) {
     if (count < 3)
         return 2;
-    unsigned forbidden = strcmp(words[1], "filters") == 0 ? SYS_seccomp : SYS_userfaultfd;
+    int ends = strcmp(words[1], "sockets") == 0;
+    unsigned forbidden = ends ? SYS_socket : strcmp(words[1], "filters") == 0 ? SYS_seccomp : SYS_userfaultfd;
     struct sock_filter program[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, forbidden, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, ends ? SECCOMP_RET_KILL_PROCESS : SECCOMP_RET_ERRNO | EPERM),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
     struct sock_fprog filter = {sizeof program / sizeof *program, program};

@@ -93,6 +93,9 @@ settings! {
         LEDGER "ledger" ledger: String = TEXT, One("FILE"), Launcher,
             "Path of the ledger, the statistics in shared memory",
             "no launcher listens";
+        HANDOVER "handover" handover: String = TEXT, One("SOCKET"), Launcher,
+            "Path of the socket at which the launcher hands these files to processes that cannot open them",
+            "none";
         FILTERS "filters" filters: Option<u32> = COUNT, One("NUMBER"), Launcher,
             "Filters of system calls under which the launcher runs: a process under more was confined by the program",
             "not known";

@@ -43,6 +43,7 @@ fn reads_back_what_it_writes() {
         tape_memory: "/proc/1/fd/5".into(),
         profile_memory: "/proc/1/fd/6".into(),
         ledger: "/proc/1/fd/3".into(),
+        handover: "/run/user/7/hinterland/1.files".into(),
         filters: Some(3),
     };
     let pairs = settings.to_env();

@@ -311,7 +311,7 @@ mod tests {
     impl Here {
         fn new() -> Here {
             let directory = tempfile::tempdir().unwrap();
-            let clients = Clients::new(Place::of_test(directory.path()).listen(7).unwrap());
+            let clients = Clients::new(Place::of_test(directory.path()).listen("7".into()).unwrap());
             Here { directory, clients, run: Run::default(), now: Instant::now() }
         }
 

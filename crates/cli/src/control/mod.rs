@@ -18,7 +18,7 @@ pub use clients::{Clients, Commanded, NAMED_MAX, Newest};
 #[cfg(test)]
 pub use message::Change;
 pub use message::{Behind, PathStatus, Request, Status};
-pub use place::listen;
+pub use place::{Bound, listen, listen_for_files};
 #[cfg(test)]
 pub use ps::{PS_VERSION, Running};
 pub use ps::{PsArgs, run as ps};

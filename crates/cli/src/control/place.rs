@@ -5,6 +5,8 @@
 //! /run/user/UID/hinterland/PID        else, where there is one: a launcher without the variable (cron) is found all the same
 //! /tmp/hinterland-UID/PID             else
 //! ```
+//! Beside it lies `PID.files`, at which the launcher hands files of the run over (`launch::handover`).
+//!
 //! A directory that is not the user's own, or open to others, is not used. A socket is reached through a descriptor of its directory,
 //! so its path may have any length. It is complete when it appears under its name; the one of a launcher that was killed is swept by the next command that lists runs.
 
@@ -21,6 +23,8 @@ const DIRECTORY_MODE: u32 = 0o700;
 const SOCKET_MODE: u32 = 0o600;
 /// Sockets that are looked at: more launchers than one user has.
 const RUNS_MAX: usize = 4096;
+/// The end of the name of a socket at which files are handed over.
+const FILES: &str = ".files";
 
 /// A directory of sockets, open.
 pub struct Place {
@@ -120,20 +124,23 @@ impl Place {
         Path::new("/proc/self/fd").join(self.directory.as_raw_fd().to_string()).join(name)
     }
 
-    /// The numbers of launchers that have a socket here.
+    /// The names of the sockets here, each with its launcher's number.
+    fn sockets(&self) -> Vec<(String, i32)> {
+        let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
+        let names = entries.take(2 * RUNS_MAX).filter_map(|entry| entry.file_name().into_string().ok());
+        let numbered = |name: String| Some((name.strip_suffix(FILES).unwrap_or(&name).parse().ok()?, name));
+        names.filter_map(numbered).filter(|(pid, _)| *pid > 0).map(|(pid, name)| (name, pid)).collect()
+    }
+
+    /// The numbers of launchers that take commands here.
     fn launchers(&self) -> Vec<i32> {
-        let names = fs::read_dir(&self.path).into_iter().flatten().flatten();
-        names
-            .take(RUNS_MAX)
-            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-            .filter(|pid| *pid > 0)
-            .collect()
+        self.sockets().into_iter().filter(|(name, _)| !name.ends_with(FILES)).map(|(_, pid)| pid).collect()
     }
 
     /// Removes the sockets of launchers that are gone: neither does anybody listen, nor does the process exist.
     fn sweep(&self) {
-        for pid in self.launchers().into_iter().filter(|pid| !exists(*pid)) {
-            let socket = self.at(&pid.to_string());
+        for (name, pid) in self.sockets().into_iter().filter(|(_, pid)| !exists(*pid)) {
+            let socket = self.at(&name);
             let refused = UnixStream::connect(&socket).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);
             // In another PID namespace it may exist all the same; then it listens.
             if refused && !exists(pid) {
@@ -150,13 +157,28 @@ impl Place {
 pub fn listen(pid: i32) -> io::Result<Bound> {
     let place = Place::make()?;
     place.sweep();
-    place.listen(pid)
+    place.listen(pid.to_string())
+}
+
+/// Listens for processes that the launcher of this number is to hand files to.
+///
+/// # Errors
+/// As for `listen`.
+pub fn listen_for_files(pid: i32) -> io::Result<Bound> {
+    Place::make()?.listen(format!("{pid}{FILES}"))
+}
+
+impl Bound {
+    /// The socket's path, for those who have no descriptor of its directory.
+    pub fn path(&self) -> PathBuf {
+        self.place.path.join(&self.name)
+    }
 }
 
 impl Place {
-    /// Listens here under a launcher's number.
-    pub fn listen(self, pid: i32) -> io::Result<Bound> {
-        let (name, fresh) = (pid.to_string(), self.at(&format!(".{pid}")));
+    /// Listens here under a name.
+    pub fn listen(self, name: String) -> io::Result<Bound> {
+        let fresh = self.at(&format!(".{name}"));
         match fs::remove_file(&fresh) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -256,11 +278,12 @@ mod tests {
         child.wait().unwrap();
         let (dead, own) = (i32::try_from(child.id()).unwrap(), i32::try_from(std::process::id()).unwrap());
         // A socket keeps its file when its listener goes.
-        drop(UnixListener::bind(place.at(&dead.to_string())).unwrap());
-        drop(UnixListener::bind(place.at(&own.to_string())).unwrap());
+        for (pid, end) in [(dead, ""), (dead, FILES), (own, ""), (own, FILES)] {
+            drop(UnixListener::bind(place.at(&format!("{pid}{end}"))).unwrap());
+        }
         fs::write(place.at("notes"), "").unwrap();
         place.sweep();
-        assert_eq!(place.launchers(), [own]);
+        assert_eq!((place.launchers(), place.sockets().len()), (vec![own], 2));
         assert!(place.at("notes").exists());
     }
 }

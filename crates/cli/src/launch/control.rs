@@ -1,10 +1,11 @@
-//! What can be asked of this run while it goes on: its figures, and another budget (`crate::control`). The budget also follows the service
-//! level, if the run has one.
+//! What can be asked of this run while it goes on: its figures, and another budget (`crate::control`), and by its own processes its files
+//! (`super::handover`). The budget also follows the service level, if the run has one.
 //!
 //! A launcher that cannot listen says so once and goes on: the program is what counts. Commands go into the ledger, where every process
 //! of the run finds them by itself; here they are written, and followed until all have acknowledged them.
 
 use super::collect;
+use super::handover::Handover;
 use super::ledger::LauncherLedger;
 use super::lives::Lives;
 use super::service_level::Keeper;
@@ -35,6 +36,8 @@ const COMMAND_BYTES_MAX: usize = 1024;
 pub struct Control<'a> {
     /// `None`: it cannot listen.
     clients: Option<Clients>,
+    /// `None`: nobody listens.
+    handover: Option<Handover<'a>>,
     about: About<'a>,
     /// What adjusts the budget, if anything does.
     keeper: Option<Keeper>,
@@ -64,7 +67,13 @@ struct Run<'a, 'b> {
 
 impl<'a> Control<'a> {
     /// Listens; `is_managed`: there is a budget that could be changed.
-    pub fn begin(config: &'a RunConfig, host: &'a Host, program: &[OsString], is_managed: bool) -> Control<'a> {
+    pub fn begin(
+        config: &'a RunConfig,
+        host: &'a Host,
+        program: &[OsString],
+        is_managed: bool,
+        handover: Option<Handover<'a>>,
+    ) -> Control<'a> {
         let listening = control::listen(nix::unistd::getpid().as_raw());
         let clients = listening.map_err(|error| {
             complain(format_args!("warning: `hinterland ps`, `set` and `top` will not know this run: {error}"));
@@ -75,12 +84,13 @@ impl<'a> Control<'a> {
             About { config, host, command, is_managed, started: Instant::now(), status: None, chosen_far: Vec::new() };
         let ceiling = config.local_bytes().filter(|_| is_managed);
         let keeper = config.slowdown.zip(ceiling).map(|(slowdown, ceiling)| Keeper::new(slowdown, ceiling.0));
-        Control { clients: clients.ok().map(Clients::new), about, keeper }
+        Control { clients: clients.ok().map(Clients::new), handover, about, keeper }
     }
 
     /// What to poll, and for what.
     pub fn descriptors(&self) -> impl Iterator<Item = (BorrowedFd<'_>, PollFlags)> {
-        self.clients.iter().flat_map(Clients::descriptors)
+        let of_handover = self.handover.iter().flat_map(Handover::descriptors).map(|fd| (fd, PollFlags::POLLIN));
+        self.clients.iter().flat_map(Clients::descriptors).chain(of_handover)
     }
 
     /// When to serve at the latest, whether there is news or not.
@@ -89,8 +99,9 @@ impl<'a> Control<'a> {
         clients.into_iter().chain(self.keeper.as_ref().map(Keeper::due)).min()
     }
 
-    /// Takes and answers what clients ask, and holds the service level.
+    /// Takes and answers what clients ask, hands files over, and holds the service level.
     pub fn serve(&mut self, ledger: &LauncherLedger, totals: &Totals, lives: &mut Lives) {
+        self.handover.iter().for_each(Handover::serve);
         if let Some(keeper) = self.keeper.as_mut().filter(|keeper| keeper.due() <= Instant::now()) {
             let budget = keeper.measure(ledger, totals, lives);
             if ledger.get().commands.local_bytes() != Some(budget) {

@@ -6,6 +6,7 @@ use super::segment::Segment;
 use crate::error::Error;
 use hinterland_abi::{LEDGER_MAGIC, LEDGER_VERSION, Ledger, ProcessRow, RowState};
 use nix::unistd::{Whence, lseek};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -33,6 +34,11 @@ impl LauncherLedger {
     /// The path by which other processes open it.
     pub fn path(&self) -> String {
         self.0.path()
+    }
+
+    /// Its file.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.0.fd().as_fd()
     }
 
     /// The mapped ledger.

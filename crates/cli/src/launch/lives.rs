@@ -4,8 +4,8 @@
 //! process that it has seen (pidfd_open(2)), which becomes readable when the process has ended, waited for or not. A number
 //! may be another process's by then: one that started after the row was taken is not the row's owner.
 //!
-//! A process in another PID namespace has another number there than here. It is found among the launcher's descendants: by its namespace;
-//! by its inode in pidfs if it had no `/proc` to know its namespace from; by its number there if it hides its namespace.
+//! A process in another PID namespace has another number there than here, and one without `/proc` does not know in which it is. Such a process is
+//! found among the launcher's descendants: by its namespace; by its inode in pidfs if it does not know that; by its number there if it hides it.
 
 use crate::sample;
 use hinterland_abi::{Numbered, ProcessRow};
@@ -40,7 +40,7 @@ const WALKS: usize = 3;
 #[derive(Default)]
 pub struct Lives {
     watched: HashMap<Life, OwnedFd>,
-    /// Numbers here of processes in other PID namespaces.
+    /// Numbers here of processes that name themselves otherwise.
     elsewhere: HashMap<Numbered, i32>,
 }
 

@@ -10,6 +10,7 @@ mod collect;
 mod control;
 mod credentials;
 mod ending;
+mod handover;
 mod ledger;
 mod library;
 mod lives;
@@ -44,7 +45,7 @@ use crate::profile::{Profiling, Taken};
 use crate::program;
 use crate::report::{Ending, Run, Summary};
 use crate::trace::Recording;
-use hinterland_abi::{HeapMode, variables};
+use hinterland_abi::{Handed, HeapMode, variables};
 use hinterland_units::ForeignJson;
 use std::ffi::{OsStr, OsString};
 use std::io::{ErrorKind, Write};
@@ -133,12 +134,20 @@ fn launch(args: &RunArgs, asked: Asked<'_>) -> Result<Ending, Error> {
     let is_kept = config.kept.is_some();
     let shared = tapes.map(|tapes| tape::SharedTapes::create(tapes, ledger.get(), is_kept)).transpose()?;
     settings.tape_memory = shared.as_ref().map(tape::SharedTapes::path).unwrap_or_default();
+    let tapes_and_profile = [
+        shared.as_ref().map(|shared| (Handed::Tapes, shared.file())),
+        taken.as_ref().map(|taken| (Handed::Profile, taken.file())),
+    ];
+    let files = std::iter::once((Handed::Ledger, ledger.file())).chain(tapes_and_profile.into_iter().flatten());
+    let is_managed = matches!(plan, Plan::Managed(_));
+    let handover = is_managed.then(|| handover::Handover::begin(files.collect())).flatten();
+    settings.handover = handover.as_ref().map(handover::Handover::path).unwrap_or_default();
     notices::say(&config, &name.to_string_lossy(), &host);
     let credentials = config.credentials.clone().map(credentials::Watched::begin);
     let signals = signals::Signals::take()?;
     let mut program = spawn::Program::new(&file, args, &signals)?;
     // A launcher inside this program must not write over this run's figures, nor have its tape.
-    program.unset(variables::STATS).unset(variables::LEDGER).unset(variables::TAPE);
+    program.unset(variables::STATS).unset(variables::LEDGER).unset(variables::HANDOVER).unset(variables::TAPE);
     if let Plan::Managed(library) = &plan {
         program.set("LD_PRELOAD", library::preload(library, std::env::var_os("LD_PRELOAD").as_deref())?);
         let (tunables, auditors) = (std::env::var_os("GLIBC_TUNABLES"), std::env::var_os("LD_AUDIT"));
@@ -167,7 +176,7 @@ fn launch(args: &RunArgs, asked: Asked<'_>) -> Result<Ending, Error> {
         // The user has chosen that nobody manages it.
         Plan::Unmanaged(_) => None,
     };
-    let control = control::Control::begin(&config, &host, &args.program, matches!(plan, Plan::Managed(_)));
+    let control = control::Control::begin(&config, &host, &args.program, is_managed, handover);
     let ended = watch::until_end(child, ledger, &signals, outside, config.strict, control, &mut totals)?;
     let mut run = Run {
         program: name.to_string_lossy().into_owned(),

@@ -10,7 +10,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::resource::{Resource, getrlimit};
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 /// A whole tape.
@@ -218,6 +218,11 @@ impl SharedTapes {
     /// The path by which other processes open it.
     pub fn path(&self) -> String {
         format!("/proc/{}/fd/{}", nix::unistd::getpid(), self.0.as_raw_fd())
+    }
+
+    /// Their file.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

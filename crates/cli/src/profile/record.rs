@@ -15,6 +15,7 @@ use clap::Args;
 use hinterland_abi::profile::{PROFILE_MAGIC, PROFILE_VERSION, Profile};
 use hinterland_units::{Budget, Foreign};
 use std::ffi::OsString;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -96,6 +97,11 @@ impl Taken {
     /// The path by which processes of the run open it.
     pub fn path(&self) -> String {
         self.segment.path()
+    }
+
+    /// Its file.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.segment.fd().as_fd()
     }
 
     /// The run has ended: writes the file.

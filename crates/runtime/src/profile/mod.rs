@@ -19,9 +19,9 @@ mod watch;
 
 pub(crate) use objects::{allocated, mapped, released, unmapped};
 
-use crate::segment;
-use hinterland_abi::Settings;
+use crate::{ledger, segment};
 use hinterland_abi::profile::{PROFILE_MAGIC, PROFILE_VERSION, Profile};
+use hinterland_abi::{Handed, Settings};
 use hinterland_pager::FaultWatch;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -38,14 +38,13 @@ fn profile() -> Option<&'static Profile> {
 
 /// Begins the profile, if there is to be one; returns what watches faults.
 pub(crate) fn begin(settings: &Settings) -> Option<&'static dyn FaultWatch> {
-    if settings.profile_memory.is_empty() {
-        return None;
-    }
+    // A launcher that did not hand its ledger over would not hand this over either.
+    ledger::get()?;
     let is_known = |profile: &Profile| {
         profile.magic.load(Acquire) == PROFILE_MAGIC && profile.version.load(Acquire) == PROFILE_VERSION
     };
     // SAFETY: a profile consists of atomics.
-    let profile = unsafe { segment::map(&settings.profile_memory, is_known) }?;
+    let profile = unsafe { segment::map(settings, &settings.profile_memory, Handed::Profile, is_known) }?;
     if let Err(error) = modules::begin().and_then(|()| objects::begin()) {
         profile.error.set(&error);
         return None;

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 pub enum Address {
     /// By TCP.
     Tcp(SocketAddr),
-    /// A socket on this machine: its path, of at most 107 bytes.
+    /// A socket on this machine: its path, or a zero byte and its name in the abstract namespace; at most 107 bytes.
     Unix(String),
 }
 

@@ -36,7 +36,7 @@ fn launcher_killed() -> Result<()> {
     running.signal(Signal::SIGKILL)?;
     wait_until_gone(&below)?;
     running.end()?;
-    nothing_left(&before, &directory, 1)
+    nothing_left(&before, &directory, 2)
 }
 
 fn program_killed() -> Result<()> {
@@ -65,7 +65,7 @@ fn wait_until_gone(processes: &[i32]) -> Result<()> {
     gone
 }
 
-/// But for the folder of launchers' sockets: a killed one leaves its own, which the next command removes (`control::stale`).
+/// But for the folder of launchers' sockets: a killed one leaves its two, which the next command removes (`control::stale`).
 fn nothing_left(before: &BTreeSet<PathBuf>, directory: &Path, sockets: usize) -> Result<()> {
     let folder = directory.join("tmp/hinterland");
     ensure!(std::fs::read_dir(&folder)?.count() == sockets, "not {sockets} sockets in {}", folder.display());

@@ -26,6 +26,7 @@ mod last_threads;
 mod memory_calls;
 mod messages;
 mod misbehaving;
+mod namespaces;
 mod nodes;
 mod operators;
 mod optimize;
@@ -65,6 +66,7 @@ use hinterland_tests::suite::{Share, Trial};
 pub fn trials() -> Vec<Trial> {
     let busy = [
         figures::trials(),
+        namespaces::trials(),
         outside::trials(),
         control::trials(),
         balance::trials(),

@@ -23,6 +23,7 @@ pub fn trials() -> Vec<Trial> {
         add(format!("each_its_own::{path}"), Box::new(move |name| each_its_own(name, path)));
         add(format!("at_once::{path}"), Box::new(move |name| at_once(name, path)));
         add(format!("after_exec::{path}"), Box::new(move |name| after_exec(name, path)));
+        add(format!("in_a_user_namespace::{path}"), Box::new(move |name| in_a_user_namespace(name, path)));
         add(format!("forked::{path}"), Box::new(move |name| forked(name, path)));
         add(format!("forked_workers::{path}"), Box::new(move |name| forked_workers(name, path)));
     }
@@ -135,6 +136,19 @@ fn fetched_by(process: &Value, tape: &str) -> Result<()> {
     let (threads, pages) = (count(process, "tape_threads")?, count(process, "tape_pages")?);
     ensure!(threads == 1 && pages >= 1000, "{threads} threads, {pages} pages by {tape}");
     Ok(())
+}
+
+/// A program that cannot open the launcher's memory is given the tapes.
+fn in_a_user_namespace(name: &str, path: &str) -> Result<()> {
+    let walks = walks()?;
+    let line = format!("{walks} sequential 8192 3");
+    let (tapes, printed) = planned(name, &line, CODE)?;
+    let ended = run(name, &tapes, &["--local", "20M", "--fault-path", path], &format!("exec unshare -Ur {line}"))?;
+    ended.expect(CODE, "done")?.expect_eviction()?;
+    ensure!(ended.stdout == printed, "{} instead of {printed}", ended.stdout);
+    let found = processes(&ended, &walks)?;
+    ensure!(found.len() == 1, "{} rows of {walks}", found.len());
+    followed(&found[0], &tape_of(&tapes, "sequential 8192 3")?)
 }
 
 /// Two programs behind a shell, the second in the background: on another's tape each would be lost at once.

@@ -371,8 +371,18 @@ fn exec(name: &str, path: &'static str) -> Result<()> {
     ended.expect(0, "HINTERLAND_EVICT")?.expect_paging()?;
     ensure!(ended.stdout.matches("done").count() == 3, "{}", ended.stdout);
     let names: Vec<&str> = ended.stdout.lines().filter(|line| line.starts_with("HINTERLAND_")).collect();
-    let documented =
-        ["EVICT", "FAULT_PATH", "FILTERS", "GRANULARITY", "HEAP", "LEDGER", "LOCAL", "PLACEMENT", "PREFETCH"];
+    let documented = [
+        "EVICT",
+        "FAULT_PATH",
+        "FILTERS",
+        "GRANULARITY",
+        "HANDOVER",
+        "HEAP",
+        "LEDGER",
+        "LOCAL",
+        "PLACEMENT",
+        "PREFETCH",
+    ];
     ensure!(names == documented.map(|name| format!("HINTERLAND_{name}")), "passed on: {names:?}");
     let stats = ended.stats()?;
     let rows = stats["processes"].as_array().context("no rows")?;
