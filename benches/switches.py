@@ -21,8 +21,6 @@ from sub_page import Node
 from workloads import Lines, build, origin
 
 PAGE_BYTES, PAGE_SECONDS = 4096, 4e-6
-# A process tells of twelve paths, those that are gone among them; then another one begins.
-PATHS_TOLD = 12
 # Wanted at most: an idle switch by its bound; a busy one, the time of a check in it by the slower of those before and after, and its longest one by the longest of those, or this.
 IDLE, BUSY, SLOWER, LONGEST, LONGEST_SECONDS = 1.2, 3.0, 1.3, 2.0, 0.020
 
@@ -31,7 +29,7 @@ class Run:
     """A program under Hinterland whose far memory is at one path."""
 
     def __init__(self, given, directory: Path, program: str, mode: str, urls: dict[str, str], at: str) -> None:
-        self.launcher, self.urls, self.at, self.paths = given.target.absolute() / "release/hinterland", urls, at, 1
+        self.launcher, self.urls, self.at = given.target.absolute() / "release/hinterland", urls, at
         self.environment = os.environ | {"XDG_RUNTIME_DIR": str(directory)}
         words = [self.launcher, "run", "--quiet", "--insecure-loopback", "--fault-path", "inline", "--local", f"{given.local}M", "--far", urls[at]]
         words += ["--", program, str(given.size + given.local), mode]
@@ -63,7 +61,7 @@ class Run:
         [run] = [run for run in json.loads(self.control("ps", "--json"))["runs"] if run["pid"] == self.process.pid]
         begun = time.monotonic()
         self.control("set", str(self.process.pid), "--add-far", self.urls[to], "--drop-far", self.urls[self.at], "--wait", "120")
-        self.at, self.paths = to, self.paths + 1
+        self.at = to
         return time.monotonic() - begun, sum(path["far_bytes"] for path in run["paths"]) // PAGE_BYTES
 
     def end(self) -> None:
@@ -179,7 +177,7 @@ def main() -> None:
             run = start(pairs[0][0])
             for turn in range(given.repeat):
                 for pair in in_order([pair for pair in pairs if times(pair) <= turn], run.at):
-                    if run.at != pair[0] or run.paths == PATHS_TOLD:
+                    if run.at != pair[0]:
                         run.end()
                         run = start(pair[0])
                     lines.add(measure(given, run, pair, busy, path_sides))

@@ -28,8 +28,8 @@ pub const LEDGER_VERSION: u64 = 21;
 pub const PROCESSOR_WORDS: usize = 16;
 /// Rows for processes. A row takes memory once a process has used it.
 pub const PROCESSES_MAX: usize = 1024;
-/// Rows for backends in one process.
-pub const BACKENDS_MAX: usize = 12;
+/// Rows for backends in one process: one for each path that may be open.
+pub const BACKENDS_MAX: usize = 16;
 /// Bytes in a text field.
 pub const TEXT_BYTES: usize = 256;
 /// Bytes in the field for the last message of a process: a reason with names, addresses and a node's own words.
@@ -234,6 +234,8 @@ pub struct Ledger {
     pub version: AtomicU64,
     /// The launcher.
     pub launcher_pid: AtomicI32,
+    /// Its PID namespace, as [`Numbered::namespace`] has it; 0: not known.
+    pub launcher_namespace: AtomicU64,
     /// Processes that found no free row and run uncounted.
     pub uncounted: AtomicU32,
     /// 1: a program that cannot be managed runs all the same.

@@ -3,10 +3,10 @@
 
 use crate::granules::Granules;
 use crate::pages::{ContentHash, Owned, Pages, Released};
-use hinterland_abi::Ledger;
+use hinterland_abi::{BACKENDS_MAX, Ledger};
 use hinterland_backend::{
-    Backend, BackendUsage, DEMAND_LANES, ForkSide, GRANULES, GranuleSet, LoadError, LoadItem, Location, Patch, Paths,
-    Priority, StoreError,
+    Backend, BackendUsage, DEMAND_LANES, ForkSide, GRANULES, GranuleSet, LoadError, LoadItem, Location, PATHS_MAX,
+    Patch, Paths, Priority, StoreError,
 };
 use hinterland_paging::PATCH_GRANULES_MAX;
 use hinterland_sys::SysError;
@@ -15,6 +15,8 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
 use std::time::Duration;
+
+const _: () = assert!(PATHS_MAX <= BACKENDS_MAX, "each path has a row");
 
 /// See the module.
 pub(crate) struct FarMemory {
@@ -245,6 +247,10 @@ impl FarMemory {
         for (backend, to) in usage.iter().zip(&row.backends) {
             if to.url.get() != backend.url {
                 to.url.set(&backend.url);
+                // Of another path, which was here before.
+                [&to.stored_peak_bytes, &to.pages_peak, &to.ram_peak_bytes]
+                    .into_iter()
+                    .for_each(|peak| peak.store(0, Relaxed));
             }
             to.bytes_in.store(backend.bytes_in, Relaxed);
             to.bytes_out.store(backend.bytes_out, Relaxed);

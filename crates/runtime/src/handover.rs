@@ -8,14 +8,17 @@
 use crate::confine;
 use hinterland_abi::{Handed, Settings, addresses};
 use hinterland_sys::peer_memory::ReceivedFd;
-use hinterland_sys::{Address, Socket};
+use hinterland_sys::{Address, Socket, seccomp};
 use std::ffi::CString;
 use std::fs::File;
 use std::os::fd::FromRawFd;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 /// How long the launcher may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// The launcher has been waited for in vain.
+static IS_SILENT: AtomicBool = AtomicBool::new(false);
 /// What the kernel calls a user that this namespace does not know, its own or another (user_namespaces(7)).
 const UNKNOWN_USER: u32 = 65534;
 
@@ -40,9 +43,17 @@ fn by_path(path: &str, what: Handed) -> Option<File> {
 
 fn handed_over(settings: &Settings, what: Handed) -> Option<File> {
     // A filter of the program's may end the process for a socket.
-    if confine::is_inherited(settings.filters) {
+    if IS_SILENT.load(Relaxed) || confine::is_inherited(settings.filters) || is_confined_unseen(settings.filters) {
         return None;
     }
+    let begun = Instant::now();
+    let file = ask(settings, what);
+    // Forked children need not wait once more.
+    IS_SILENT.store(file.is_none() && begun.elapsed() >= PATIENCE, Relaxed);
+    file
+}
+
+fn ask(settings: &Settings, what: Handed) -> Option<File> {
     // In the user's own directory nobody else listens; a name anybody may take.
     let is_trusted = |address: &String| !address.starts_with('\0') || !is_unknown();
     let connected = |address| Socket::connect(&Address::Unix(address), PATIENCE).ok();
@@ -55,6 +66,13 @@ fn handed_over(settings: &Settings, what: Handed) -> Option<File> {
         }
     }
     None
+}
+
+/// Whether there is a filter of a program's where no `/proc` tells how many there are. One beside ours is not seen.
+fn is_confined_unseen(launchers: Option<u32>) -> bool {
+    // SAFETY: prctl(2) with this number takes nothing more.
+    let mode = || unsafe { libc::prctl(libc::PR_GET_SECCOMP) };
+    launchers == Some(0) && seccomp::filters().is_none() && mode() != 0 && !seccomp::in_force()
 }
 
 /// Whether this process's user may have no name here: the launcher's would look like anybody's.

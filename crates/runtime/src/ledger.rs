@@ -36,7 +36,10 @@ pub fn must_be_managed() -> bool {
     let Some(ledger) = LEDGER.get().copied().flatten() else { return false };
     // SAFETY: getppid(2) takes nothing and cannot fail.
     let parent = unsafe { libc::getppid() };
-    ledger.launcher_pid.load(Relaxed) == parent && ledger.unmanaged_allowed.load(Relaxed) == 0
+    // In another PID namespace another process may have the launcher's number.
+    let namespace = ledger.launcher_namespace.load(Relaxed);
+    let is_same = namespace == 0 || namespace == NAMESPACE.load(Relaxed);
+    is_same && ledger.launcher_pid.load(Relaxed) == parent && ledger.unmanaged_allowed.load(Relaxed) == 0
 }
 
 /// A row for the child of a fork.

@@ -16,7 +16,16 @@ pub unsafe fn map<T>(
     is_known: impl Fn(&T) -> bool,
 ) -> Option<&'static T> {
     // SAFETY: the caller's.
-    handover::open(settings, path, what, |file| unsafe { map_file(file) }.filter(|segment| is_known(segment)))
+    handover::open(settings, path, what, |file| unsafe {
+        let segment = map_file(file)?;
+        if is_known(segment) {
+            return Some(segment);
+        }
+        // Another file, which nothing of ours refers to.
+        let address = std::ptr::from_ref(segment).addr();
+        libc::syscall(libc::SYS_munmap, address, size_of::<T>());
+        None
+    })
 }
 
 /// # Safety

@@ -186,7 +186,7 @@ fn begin_in_range(settings: &Settings, row: &'static ProcessRow) -> Result<Fault
     prefetcher.has_processors(allowed_processors());
     let (uffd, memory) = open_kernel(&features, path)?;
     let trace = trace::begin(settings, path).map_err(|e| Refusal::Setting(hinterland_abi::variables::TRACE, e))?;
-    let tape = tape::begin(settings, row).map_err(|e| Refusal::Setting(hinterland_abi::variables::TAPE_MEMORY, e))?;
+    let tape = tape::begin(settings, row);
     let has_tapes = !settings.tape_memory.is_empty();
     let decisions = if trace.is_none() && !has_tapes { decisions(settings, path)? } else { Decisions::default() };
     let (arbiter, policy) = match tape {

@@ -15,6 +15,7 @@ use hinterland_sys::{confinement, thread};
 use hinterland_tape::tape::{Order, PageRange, Tape};
 use hinterland_tape::{Head, program_key};
 use hinterland_units::PageNo;
+use std::ffi::c_int;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -31,17 +32,14 @@ struct Run {
 static RUN: OnceLock<Run> = OnceLock::new();
 
 /// The tape, if there is one for this process.
-///
-/// # Errors
-/// It cannot be read, in words: the launcher could.
-pub fn begin(settings: &Settings, row: &ProcessRow) -> Result<Option<Tapes>, String> {
-    let Some(ledger) = ledger::get().filter(|_| !settings.tape_memory.is_empty()) else { return Ok(None) };
+pub fn begin(settings: &Settings, row: &ProcessRow) -> Option<Tapes> {
+    let ledger = ledger::get().filter(|_| !settings.tape_memory.is_empty())?;
     let taker = taker();
-    let taken = take(settings, taker, ledger, row)?;
+    let taken = take(settings, taker, ledger, row);
     row.tape_processes_without.store(taken.is_none().into(), Relaxed);
     let arguments = taken.as_ref().map_or(taker.arguments, |(_, place)| place.arguments);
     let _ = RUN.set(Run { settings: settings.clone(), taker: TapeTaker { arguments, ..taker } });
-    Ok(taken.map(|(tapes, _)| tapes))
+    taken.map(|(tapes, _)| tapes)
 }
 
 /// The tape of this process, which was forked just now.
@@ -51,24 +49,34 @@ pub fn begin_child(row: &ProcessRow) -> Option<Tapes> {
     let taken = path::of_process().key().and_then(|forks| {
         let taker = TapeTaker { forks, pid, ..run.taker };
         // A confined process cannot open the tapes: it goes on without.
-        confinement::with_files(|| take(&run.settings, taker, ledger, row).ok().flatten())?
+        confinement::with_files(|| not_cancelled(|| take(&run.settings, taker, ledger, row)))?
     });
     row.tape_processes_without.store(taken.is_none().into(), Relaxed);
     taken.map(|(tapes, _)| tapes)
 }
 
-/// The tape that `taker` takes, and what the table says of it.
-fn take(
-    settings: &Settings,
-    taker: TapeTaker,
-    ledger: &Ledger,
-    row: &ProcessRow,
-) -> Result<Option<(Tapes, TapePlace)>, String> {
-    let Some((number, place)) = ledger.tapes.take(taker) else { return Ok(None) };
+/// Does `what` while the thread cannot be cancelled: a fork is no cancellation point, and what libc does to open and close a file is.
+fn not_cancelled<T>(what: impl FnOnce() -> T) -> T {
+    const PTHREAD_CANCEL_DISABLE: c_int = 1;
+    unsafe extern "C" {
+        fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
+    }
+    let mut before = PTHREAD_CANCEL_DISABLE;
+    // SAFETY: both change nothing but this thread's state, which is as it was then.
+    unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &raw mut before) };
+    let result = what();
+    // SAFETY: as above.
+    unsafe { pthread_setcancelstate(before, &raw mut before) };
+    result
+}
+
+/// The tape that `taker` takes, and what the table says of it. One that cannot be had is none: the process is managed all the same.
+fn take(settings: &Settings, taker: TapeTaker, ledger: &Ledger, row: &ProcessRow) -> Option<(Tapes, TapePlace)> {
+    let (number, place) = ledger.tapes.take(taker)?;
     let read = |file: &File| Tape::open(read(file, place).ok()?.leak()).ok();
     let tape = handover::open(settings, &settings.tape_memory, Handed::Tapes, read);
     // As long as the process lives.
-    let tape: &'static Tape<'static> = Box::leak(Box::new(tape.ok_or("the launcher's tapes cannot be read")?));
+    let tape: &'static Tape<'static> = Box::leak(Box::new(tape?));
     row.tape.store(u32::try_from(number + 1).unwrap_or(0), Relaxed);
     row.tape_processes.store(1, Relaxed);
     let pace = TapePace { batch_pages: settings.tape_batch_pages, lookahead_pages: settings.tape_lookahead_pages };
@@ -79,7 +87,7 @@ fn take(
         }
         Order::Sets => SetSource::new(tape.phases().iter().map(|phase| of_phase(phase))).into(),
     };
-    Ok(Some((if tape.head().has_intervals { tapes.of_intervals() } else { tapes }, place)))
+    Some((if tape.head().has_intervals { tapes.of_intervals() } else { tapes }, place))
 }
 
 /// Whose program this is: by its build-id, or else, and for tapes that know none, by the name of its file.

@@ -181,7 +181,7 @@ impl Head {
         }
         head.forks = if head.is_forked { ForkPath::UNKNOWN } else { ForkPath::default() };
         if version > 5 {
-            head.begun_ns = left.small()?;
+            head.begun_ns = left.small().filter(|begun_ns| *begun_ns < 1_000_000_000)?;
             head.forks = ForkPath::take(&mut left)?;
         }
         left.is_empty().then_some(head)

@@ -45,7 +45,7 @@ use std::time::{Duration, Instant};
 use table::{Handle, Lists, Place, Table};
 
 /// Paths that can be open at a time.
-pub(crate) const PATHS_MAX: usize = 16;
+pub const PATHS_MAX: usize = 16;
 /// Migrations out of one path that can be under way at once; more threads wait. Each path has its own room: a demotion that
 /// makes room below waits for the room of a lower tier only, so no two wait for each other.
 const MIGRATIONS_MAX: usize = 2;
@@ -197,12 +197,13 @@ impl Paths {
     }
 
     fn find_tiers(&self) -> Vec<Vec<usize>> {
-        let order = self.order();
         match self.placement {
-            PlacementName::Tiers => order.into_iter().map(|path| vec![path]).collect(),
-            PlacementName::Spread => vec![order],
+            PlacementName::Tiers => self.order().into_iter().map(|path| vec![path]).collect(),
+            PlacementName::Spread => vec![self.order()],
             PlacementName::Auto => {
                 let mut ranked = lock(&self.ranked);
+                // Read under the lock: whoever drops a path changes the order first, and then forgets what is ranked.
+                let order = self.order();
                 let fresh = ranked.take().filter(|(found, _)| found.elapsed() < RANKED_ANEW);
                 let known =
                     || order.iter().filter_map(|path| Some(self.enter(*path)?.known(*path))).collect::<Vec<_>>();

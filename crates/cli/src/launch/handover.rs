@@ -24,6 +24,8 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
 /// Connections that are served before the launcher looks after something else.
 const AT_ONCE_MAX: usize = 64;
+/// So often the ancestors of a process are looked at.
+const WALKS: usize = 3;
 /// Ancestors of a process that are looked at.
 const DEPTH_MAX: usize = 4096;
 
@@ -86,6 +88,9 @@ fn is_of_this_run(stream: &UnixStream) -> bool {
 }
 
 fn descends_from(ancestor: i32, pid: i32) -> bool {
-    let line = std::iter::successors(sample::parent(pid), |pid| sample::parent(*pid));
-    line.take(DEPTH_MAX).any(|pid| pid == ancestor)
+    // Where one of the line ends meanwhile, its children have another parent.
+    (0..WALKS).any(|_| {
+        let line = std::iter::successors(sample::parent(pid), |pid| sample::parent(*pid));
+        line.take(DEPTH_MAX).any(|pid| pid == ancestor)
+    })
 }

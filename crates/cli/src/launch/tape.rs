@@ -49,8 +49,8 @@ impl CheckedTape {
             return Err(refuse(format!("it has pages of {} bytes, and here they have {PAGE_BYTES}", head.page_bytes)));
         }
         if !head.forks.is_known() {
-            let why = "it is of a child that another thread than its parent's first has forked: which child that is in another run is not known";
-            return Err(refuse(why.into()));
+            let why = format!("it is {}", crate::tape::NOT_KNOWN);
+            return Err(refuse(why));
         }
         Ok(CheckedTape { path: path.into(), head, threads, bytes })
     }

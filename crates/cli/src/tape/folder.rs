@@ -6,7 +6,7 @@
 //!
 //! But for children that another thread than their parent's first has forked: in another run it is not known which these are.
 
-use super::planned::{self, open};
+use super::planned::{self, NOT_KNOWN, open};
 use super::report::{self, Report};
 use super::{OrderArg, PlanArgs, Refusal};
 use crate::error::complain;
@@ -22,7 +22,6 @@ use std::collections::HashSet;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// Tapes that are listed for people.
 const LISTED_MAX: usize = 32;
@@ -75,12 +74,9 @@ pub(super) fn run(args: &PlanArgs) -> Result<(), Refusal> {
             Err(refusal) => complain(format_args!("{refusal}; there is no tape of it")),
         }
     }
-    for (count, why) in [
-        (forked, "of children that another thread than their parent's first has forked"),
-        (untouched, "without references"),
-    ] {
+    for (count, why) in [(forked, NOT_KNOWN), (untouched, "without a reference")] {
         if count > 0 {
-            complain(format_args!("{}: no tapes of {count} traces {why}", folder.display()));
+            complain(format_args!("{}: no tapes of {count} traces, each {why}", folder.display()));
         }
     }
     if reports.is_empty() {
@@ -106,19 +102,31 @@ fn begin(output: &Path) -> io::Result<()> {
     Err(io::Error::other("it has tapes of another run; name another folder, or remove them"))
 }
 
-/// The pages that each process of a folder has of local memory ([`plan::shares`]), by trace.
+/// The pages that each process of a folder has of local memory ([`plan::shares`]), by trace; `None`: all of it, because it is not known when
+/// the process lived.
 fn shares(local: ByteCount, paths: &[PathBuf]) -> io::Result<Vec<Option<u64>>> {
     let recorded = paths.iter().map(|path| Recorded::of(path)).collect::<io::Result<Vec<_>>>()?;
-    let lives: Vec<Life> = recorded.iter().map(|process| process.life(&recorded)).collect();
-    Ok(plan::shares(local.0 / PAGE_BYTES as u64, &lives).into_iter().map(Some).collect())
+    let known: Vec<&Recorded> = recorded.iter().filter(|process| process.is_known).collect();
+    if known.len() < recorded.len() {
+        let count = recorded.len() - known.len();
+        complain(format_args!(
+            "of {count} traces it is not known when their processes lived (older ones, imported ones): each is planned for all of --local; record them \
+             again for their shares"
+        ));
+    }
+    let lives: Vec<Life> = known.iter().map(|process| process.life(&known)).collect();
+    let mut shares = plan::shares(local.0 / PAGE_BYTES as u64, &lives).into_iter();
+    Ok(recorded.iter().map(|process| if process.is_known { shares.next() } else { None }).collect())
 }
 
 /// What a trace says of its process; of one that cannot be read, nothing.
 #[derive(Default)]
 struct Recorded {
+    /// When it lived is.
+    is_known: bool,
     process: u32,
     begun_ns: u64,
-    /// 0: not known.
+    /// 0: its trace was not closed.
     took_ns: u64,
     pages: u64,
 }
@@ -130,14 +138,16 @@ impl Recorded {
         let Head { process, begun_unix_s, begun_ns, .. } = *trace.head();
         let mut references = trace.references();
         let pages: HashSet<u64> = references.by_ref().flatten().map(|reference| reference.position()).collect();
-        let begun_ns = Duration::new(begun_unix_s, begun_ns).as_nanos();
-        let (begun_ns, took_ns) = (u64::try_from(begun_ns).unwrap_or(0), references.took_ns());
-        Ok(Recorded { process, begun_ns, took_ns, pages: pages.len() as u64 })
+        let begun_ns = begun_unix_s.saturating_mul(1_000_000_000).saturating_add(begun_ns.into());
+        let took_ns = references.took_ns();
+        // Versions 1 to 5 do not say how long it took, and imported ones nothing of the process.
+        let is_known = process != 0 && begun_ns > 0 && !(references.is_whole() && took_ns == 0);
+        Ok(Recorded { is_known, process, begun_ns, took_ns, pages: pages.len() as u64 })
     }
 
     /// When it was: a program that has not closed its trace may have called exec, after which there is another one; else it may have gone on to
     /// the end of the run.
-    fn life(&self, all: &[Recorded]) -> Life {
+    fn life(&self, all: &[&Recorded]) -> Life {
         let next = all.iter().filter(|other| other.process == self.process && other.begun_ns > self.begun_ns);
         let ended_ns = match self.took_ns {
             0 => next.map(|next| next.begun_ns).min().unwrap_or(u64::MAX),

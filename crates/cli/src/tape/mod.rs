@@ -16,7 +16,7 @@ mod report;
 mod show;
 mod table;
 
-pub use planned::tape_of;
+pub use planned::{NOT_KNOWN, tape_of};
 
 use crate::error::{EXIT_REFUSED, complain};
 use clap::{Args, Subcommand, ValueEnum};

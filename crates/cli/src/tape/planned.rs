@@ -14,6 +14,9 @@ use std::path::{Path, PathBuf};
 /// Sizes that are planned beside the wanted one, in percent of the recorded peak.
 const LOCAL_PERCENT: [u8; 6] = [100, 60, 40, 20, 10, 5];
 
+/// What a trace is of whose tape no run follows.
+pub const NOT_KNOWN: &str = "of a forked child of which it is not known by which forks it came (another thread than the first forked, more than 32 forks, or an older trace)";
+
 /// The command that plans.
 pub const ORIGIN: &str = concat!("hinterland ", env!("CARGO_PKG_VERSION"));
 
@@ -212,6 +215,9 @@ fn notes(planned: &Planned) -> Vec<String> {
     let mut notes = Vec::new();
     if !recording.is_whole() {
         notes.push("the trace has no end: its program did not close it, and the tape ends where it ends".into());
+    }
+    if !planned.head.forks.is_known() {
+        notes.push(format!("no run follows its tape: it is {NOT_KNOWN}"));
     }
     if !recording.has_times() {
         notes.push(

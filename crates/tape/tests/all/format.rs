@@ -439,6 +439,13 @@ fn a_trace_says_how_long_it_took() {
 }
 
 #[test]
+fn a_second_has_no_more_nanoseconds_than_that() {
+    let made = |begun_ns| Writer::new(Vec::new(), &Head { begun_ns, ..head() }).unwrap().sink().clone();
+    assert!(Trace::open(&made(999_999_999)).is_ok());
+    assert!(Trace::open(&made(1_000_000_000)).is_err());
+}
+
+#[test]
 fn a_process_is_known_by_the_forks_of_first_threads() {
     let program = ForkPath::default();
     let second = program.child(Some(2));

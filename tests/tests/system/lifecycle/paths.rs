@@ -20,6 +20,7 @@ pub fn trials() -> Vec<Trial> {
         }
         add(format!("lifecycle::paths::full::{path}"), Box::new(move |test| full(test, path)));
         add(format!("lifecycle::paths::changed::{path}"), Box::new(move |test| changed(test, path)));
+        add(format!("lifecycle::paths::changed_often::{path}"), Box::new(move |test| changed_often(test, path)));
         add(format!("lifecycle::paths::changed_tree::{path}"), Box::new(move |test| changed_tree(test, path)));
         add(format!("lifecycle::paths::obstacles::{path}"), Box::new(move |test| obstacles(test, path)));
     }
@@ -124,6 +125,21 @@ fn changed(test: &str, path: &str) -> Result<()> {
     node.wait_until_free()?;
     // Nothing depends on the node any more.
     node.end()?;
+    terminated(running)
+}
+
+/// However often the paths were changed, the one that has the pages is told.
+fn changed_often(test: &str, path: &str) -> Result<()> {
+    let hold = c_program("hold", &[])?.display().to_string();
+    let url = |turn: u32| format!("compressed:{}M", 256 + turn);
+    let running = started(test, path, &[&url(0)], &[&hold, "48", "stay"])?;
+    for turn in 1..=20 {
+        let (old, new) = (url(turn - 1), url(turn));
+        let change = ["--add-far", &new, "--drop-far", &old, "--wait", "60"];
+        expect_set(&running, &change, 0, "all processes have the new paths to far memory")?;
+        let (left, moved) = (on_path(&running, &old)?, on_path(&running, &new)?);
+        ensure!(left == 0 && moved > 8 << 20, "change {turn}: {left} bytes on the old path, {moved} on the new one");
+    }
     terminated(running)
 }
 

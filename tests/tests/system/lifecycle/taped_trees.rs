@@ -248,7 +248,7 @@ fn forked_by_threads(name: &str) -> Result<()> {
     let program = c_program("forked_workers", &[])?.display().to_string();
     let line = format!("{program} 4608 1 2 1; exit $?");
     let Planned { traces, tapes, said, .. } = planned_with(name, &line, 0)?;
-    ensure!(said.contains("no tapes of 1 traces of children that another thread"), "{said}");
+    ensure!(said.contains("no tapes of 1 traces, each of a forked child of which it is not known"), "{said}");
     let ended = run(name, &tapes, &["--local", "16M"], &line)?;
     ended.expect(0, "done")?;
     let child = processes(&ended, &program)?.into_iter().find(|process| process["forked"] == true);
@@ -267,7 +267,7 @@ fn forked_by_threads(name: &str) -> Result<()> {
     let words = ["tape", &trace, "--local", "16M", "-o", &tape];
     Launch::bare(&format!("{name}-one"), &words)?.run()?.expect(0, "fetch")?;
     let refused = Launch::new(&format!("{name}-refused"), &["--tape", &tape], &["sh", "-c", &line])?.run()?;
-    refused.expect_refusal(&["another thread than its parent's first has forked"])?.expect(125, "")?;
+    refused.expect_refusal(&["not known by which forks it came (another thread"])?.expect(125, "")?;
     Ok(())
 }
 
