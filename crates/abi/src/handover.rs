@@ -1,5 +1,5 @@
-//! How files of the launcher's reach processes that cannot open them by its path: it sends them over a UNIX socket to whoever of the run
-//! connects, each beside one byte that says what it is, and closes the connection. Nothing is asked, so it waits for nobody.
+//! How files of the launcher's reach processes that cannot open them by its path: it sends them over a UNIX socket to processes of the run
+//! that connect, each beside one byte that says what it is, and closes the connection. Nothing is asked, so it waits for none of them.
 
 /// A file that is handed over; the byte that it comes with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,7 +1,7 @@
 //! Files of the launcher's, which have no name: by its path, `/proc/LAUNCHER/fd/N`, or else as it hands them over.
 //!
-//! The path leads nowhere, or to a file of somebody else's, where `/proc` is another or none; from another user namespace the kernel
-//! lets nobody look at the launcher's descriptors (`PTRACE_MODE_FSCREDS` of ptrace(2)). Then the launcher is asked at its sockets
+//! The path leads nowhere, or to another file, where `/proc` is another or none; from another user namespace the kernel
+//! hides the launcher's descriptors (`PTRACE_MODE_FSCREDS` of ptrace(2)). Then the launcher is asked at its sockets
 //! ([`hinterland_abi::addresses`]), whose owner is checked. Whatever is the matter with it, the process starts all the same: after
 //! [`PATIENCE`] at the latest, as one that has no launcher.
 
@@ -54,7 +54,7 @@ fn handed_over(settings: &Settings, what: Handed) -> Option<File> {
 }
 
 fn ask(settings: &Settings, what: Handed) -> Option<File> {
-    // In the user's own directory nobody else listens; a name anybody may take.
+    // In the user's own directory no other user listens; a name is free for all.
     let is_trusted = |address: &String| !address.starts_with('\0') || !is_unknown();
     let connected = |address| Socket::connect(&Address::Unix(address), PATIENCE).ok();
     let mut launcher = addresses(&settings.handover).filter(is_trusted).find_map(connected)?;

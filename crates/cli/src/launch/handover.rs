@@ -1,15 +1,15 @@
 //! Hands the launcher's files (ledger, tapes, profile) to processes of the run that cannot open them by its path: those that were started in
-//! a user namespace, where the kernel lets nobody look at the launcher's descriptors, and those whose `/proc` is another or none.
+//! a user namespace, where the kernel hides the launcher's descriptors, and those whose `/proc` is another or none.
 //!
 //! ```text
 //! the library: opens /proc/LAUNCHER/fd/N ──► refused ──► connects ──► takes what comes
 //!                                                            │             ▲ a byte and a descriptor each (SCM_RIGHTS), then the end
-//! the launcher:                       accepts, looks who it is (SO_PEERCRED)
+//! the launcher:                       accepts, asks which process it is (SO_PEERCRED)
 //! ```
 //! There are two sockets, because neither reaches everywhere: one with a path, in the user's own directory, and one with a name in the
 //! abstract namespace (unix(7)). A mount namespace or another root directory hides the first, a network namespace the second.
 //!
-//! Served is who has the launcher's user and descends from it. The kernel says both as the launcher's namespaces have them, whatever
+//! Served are processes that have the launcher's user and descend from it. The kernel says both as the launcher's namespaces have them, whatever
 //! namespaces the other side is in. Nothing is read and nothing waited for: what is sent has room in a new connection.
 
 use crate::control::{self, Bound};
@@ -57,7 +57,7 @@ impl<'a> Handover<'a> {
         std::iter::once(&self.bound.listener).chain(&self.named)
     }
 
-    /// What becomes readable when somebody connects.
+    /// What becomes readable when a process connects.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.listeners().map(AsFd::as_fd)
     }
@@ -75,7 +75,7 @@ impl<'a> Handover<'a> {
         for (what, file) in &self.files {
             let (said, beside) = ([*what as u8], [file.as_raw_fd()]);
             let beside = [ControlMessage::ScmRights(&beside)];
-            // Who has gone meanwhile needs nothing.
+            // A process that has gone meanwhile needs nothing.
             let _ = sendmsg::<()>(stream.as_raw_fd(), &[IoSlice::new(&said)], &beside, flags, None);
         }
     }
