@@ -125,7 +125,7 @@ impl WriteBack {
         }
     }
 
-    /// Stores the pages that changed, drops those that did not, are zero, or hold what nobody needs (see `Pager::freed`).
+    /// Stores the pages that changed, drops those that did not, are zero, or hold what the heap has freed (see `Pager::freed`).
     fn write_back(&self, pages: &mut Vec<Owned>) {
         let row = self.pages.row();
         let mut freed: Vec<Released> = Vec::new();

@@ -1,4 +1,4 @@
-//! Which pages of the far heap belong to extents that jemalloc keeps for reuse: nobody needs what they hold, until one is reused. Those
+//! Which pages of the far heap belong to extents that jemalloc keeps for reuse: what they hold is of no use, until one is reused. Those
 //! that leave meanwhile are neither compressed nor stored ([`hinterland_pager::Pager::freed`]).
 //!
 //! No hook of jemalloc's is called when an extent is freed, or reused before its time has come, so the linker puts these functions in the
@@ -40,7 +40,7 @@ impl Extent {
     }
 }
 
-/// What jemalloc passes on from one function to the next: nobody looks at it here.
+/// What jemalloc passes on from one function to the next, unseen here.
 type Passed = *mut c_void;
 
 unsafe extern "C" {
@@ -86,7 +86,7 @@ unsafe extern "C" fn __wrap__rjem_je_ecache_alloc(
     zero: bool,
     guarded: bool,
 ) -> *mut Extent {
-    // SAFETY: the caller's arguments; the extent that comes back is the caller's, and nobody else changes it.
+    // SAFETY: the caller's arguments; the extent that comes back is the caller's alone.
     unsafe {
         let extent = __real__rjem_je_ecache_alloc(thread, pac, hooks, cache, expands, bytes, alignment, zero, guarded);
         if let Some(extent) = extent.as_ref() {

@@ -16,21 +16,12 @@ pub unsafe fn map<T>(
     is_known: impl Fn(&T) -> bool,
 ) -> Option<&'static T> {
     // SAFETY: the caller's.
-    handover::open(settings, path, what, |file| unsafe {
-        let segment = map_file(file)?;
-        if is_known(segment) {
-            return Some(segment);
-        }
-        // Another file, which nothing of ours refers to.
-        let address = std::ptr::from_ref(segment).addr();
-        libc::syscall(libc::SYS_munmap, address, size_of::<T>());
-        None
-    })
+    handover::open(settings, path, what, |file| unsafe { map_file(file, &is_known) })
 }
 
 /// # Safety
 /// That of `map`.
-unsafe fn map_file<T>(file: &File) -> Option<&'static T> {
+unsafe fn map_file<T>(file: &File, is_known: &impl Fn(&T) -> bool) -> Option<&'static T> {
     let fd = file.as_raw_fd();
     // What is not a segment of this version may be shorter: to read beyond its end would be a SIGBUS.
     // SAFETY: asks for the length of a file that is open.
@@ -42,6 +33,13 @@ unsafe fn map_file<T>(file: &File) -> Option<&'static T> {
     // SAFETY: a new mapping; the segment is at least this long. The offset travels on the stack: it must be a whole word.
     let address = unsafe { libc::syscall(libc::SYS_mmap, 0usize, size_of::<T>(), protection, flags, fd, 0usize) };
     let address = usize::try_from(address).ok()?;
-    // SAFETY: the mapping is as long as a `T`, page-aligned, never unmapped, and any bits are valid in its atomics.
-    Some(unsafe { &*(address as *const T) })
+    let segment = address as *const T;
+    // SAFETY: the mapping is as long as a `T`, page-aligned, and any bits are valid in its atomics.
+    if !is_known(unsafe { &*segment }) {
+        // SAFETY: another file's mapping, made above, to which nothing refers any more.
+        unsafe { libc::syscall(libc::SYS_munmap, address, size_of::<T>()) };
+        return None;
+    }
+    // SAFETY: as above; it is never unmapped.
+    Some(unsafe { &*segment })
 }

@@ -36,7 +36,7 @@ const COMMAND_BYTES_MAX: usize = 1024;
 pub struct Control<'a> {
     /// `None`: it cannot listen.
     clients: Option<Clients>,
-    /// `None`: nobody listens.
+    /// `None`: there is no socket.
     handover: Option<Handover<'a>>,
     about: About<'a>,
     /// What adjusts the budget, if anything does.
