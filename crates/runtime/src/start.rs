@@ -60,6 +60,12 @@ enum Refusal {
     Confined,
     #[error("it runs under Valgrind, which emulates its instructions and knows no userfaultfd")]
     Valgrind,
+    #[error(
+        "something of the program's lies at {:#x}, where Hinterland makes its calls, and the program that started it is on the inline path, whose \
+         filter of system calls it inherits; --fault-path monitor starts both",
+        hinterland_sys::trampoline::ADDRESS
+    )]
+    Covered,
     #[error("a descriptor cannot be kept: {0}")]
     Descriptor(#[from] std::io::Error),
     #[error("the inline fault path cannot be taken: {0}")]
@@ -137,9 +143,11 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Ref
         return Err(Refusal::Confined);
     }
     // First, because a filter that this process inherited traps calls that name the far range, except those made there; also on the monitor
-    // path: the program may confine itself later, when calls of ours that are under way would begin again elsewhere. Something else in its
-    // place is told of then.
-    let _ = hinterland_sys::trampoline::map();
+    // path: the program may confine itself later, when calls of ours that are under way would begin again elsewhere. Without such a filter,
+    // something else in its place is told of then.
+    if hinterland_sys::trampoline::map().is_err() && hinterland_sys::seccomp::in_force() {
+        return Err(Refusal::Covered);
+    }
     let counted = memory_limit::count_before_ours();
     // Before anything that could call an allocator of the program's: it may map its memory at addresses of its choice.
     let range = reserve_far_range()?;

@@ -18,10 +18,10 @@ use crate::SysError;
 use hinterland_units::PAGE_BYTES;
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 
-/// Where the page lies: above what the kernel forbids (`vm.mmap_min_addr`, 64 KiB), below every executable with fixed addresses (2 MiB and
-/// up), where neither the kernel nor a runtime with a layout of its own puts anything. One between larger addresses lay in the way of
-/// programs that map terabytes with `MAP_FIXED`.
-pub const ADDRESS: usize = 0x10_0000;
+/// Where the page lies: above what the kernel forbids (`vm.mmap_min_addr`, 64 KiB), below every executable with fixed addresses, where neither
+/// the kernel nor a runtime with a layout of its own puts anything. Most of these begin at 4 MiB, the images that GCL saves (Maxima, ACL2,
+/// Axiom) at 96 KiB, the address behind this page. One between larger addresses lay in the way of programs that map terabytes with `MAP_FIXED`.
+pub const ADDRESS: usize = 0x1_7000;
 /// What the kernel reports as the instruction pointer of a call of the program's that is repeated.
 pub const RETURN_ADDRESS: usize = ADDRESS + REPEATED + SYSCALL.len();
 /// The same for a call of ours that is not looked at. One bit away from `RETURN_ADDRESS`, so that a filter compares both at once.

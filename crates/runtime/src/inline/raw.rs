@@ -4,6 +4,7 @@
 
 pub(crate) use hinterland_sys::thread::change_mask;
 use hinterland_sys::trampoline;
+use std::mem::MaybeUninit;
 
 /// A system call. Returns what the kernel returns: a negative error number for a failure.
 ///
@@ -29,6 +30,18 @@ pub(crate) unsafe fn call(number: i64, arguments: [usize; 6]) -> isize {
 pub(crate) fn process() -> i32 {
     // SAFETY: takes nothing and cannot fail.
     i32::try_from(unsafe { call(libc::SYS_getpid, [0; 6]) }).unwrap_or(0)
+}
+
+/// The process's threads: their directory has a link for each, and two more (proc(5)). `None` where there is no `/proc`. No allocator is called:
+/// one that the program brings may not be set up yet.
+pub(crate) fn count_threads() -> Option<u64> {
+    let mut status = MaybeUninit::<libc::stat>::zeroed();
+    let path = c"/proc/self/task";
+    // SAFETY: the path is a C string, and the structure the kernel's, which is zeroed.
+    unsafe {
+        let result = call(libc::SYS_stat, [path.as_ptr().addr(), status.as_mut_ptr().addr(), 0, 0, 0, 0]);
+        (result == 0).then(|| status.assume_init().st_nlink.saturating_sub(2))
+    }
 }
 
 /// The calling thread.

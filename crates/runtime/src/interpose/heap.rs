@@ -120,7 +120,8 @@ fn foreign_realloc() -> Option<unsafe extern "C" fn(*mut c_void, usize) -> *mut 
 /// Whether calls to `malloc` arrive here: not if the program (or a library before this one) defines its own. Its memory
 /// then comes through `mmap`, which is managed all the same.
 ///
-/// Tried, not compared: a program that takes `malloc`'s address may give it another one.
+/// Tried, not compared: a program that takes `malloc`'s address may give it another one. What a foreign allocator returns is not freed: one
+/// that its program has not yet set up (GCL's) may take no block back.
 pub fn reaches_the_program() -> bool {
     // SAFETY: the names are C strings, and functions of these names have these types.
     unsafe {
@@ -128,8 +129,11 @@ pub fn reaches_the_program() -> bool {
         let (malloc, free, realloc) = (find(c"malloc"), find(c"free"), find(c"realloc"));
         let malloc: unsafe extern "C" fn(usize) -> *mut c_void = std::mem::transmute(malloc);
         let free: unsafe extern "C" fn(*mut c_void) = std::mem::transmute(free);
-        let reached = libc_heap::reached_by(|| free(malloc(1)));
-        if !reached {
+        let mut block = std::ptr::null_mut();
+        let reached = libc_heap::reached_by(|| block = malloc(1));
+        if reached {
+            free(block);
+        } else {
             FOREIGN_REALLOC.store(realloc, Relaxed);
         }
         reached

@@ -18,6 +18,8 @@ pub fn trials() -> Vec<Trial> {
         suite::trial("lifecycle::start_up::auditor_inside", skips::no_userfaultfd, auditor_inside),
         suite::trial("lifecycle::start_up::doctor", skips::no_userfaultfd, doctor),
         suite::trial("lifecycle::start_up::variables", skips::no_userfaultfd, variables),
+        suite::trial("lifecycle::start_up::saved_image", skips::no_userfaultfd, saved_image),
+        suite::trial("lifecycle::start_up::covered", skips::no_userfaultfd, covered),
     ]
 }
 
@@ -99,4 +101,46 @@ fn variables() -> Result<()> {
     ensure!(budget("variable", &[])? == Some(64 << 20), "HINTERLAND_LOCAL was not heard");
     ensure!(budget("flag-first", &["--local", "32M"])? == Some(32 << 20), "a flag does not overrule the variable");
     Ok(())
+}
+
+/// An executable at low addresses whose allocator takes nothing back before `main`.
+fn saved_image() -> Result<()> {
+    let program = image_at("0x18000")?;
+    for path in ["monitor", "inline"] {
+        // By itself, and started by a program that is managed already.
+        for command in [&[program.as_str()][..], &["sh", "-c", &format!("{program}; exit $?")]] {
+            let launch =
+                Launch::new("lifecycle::start_up::saved_image", &["--local", "16M", "--fault-path", path], command)?;
+            launch.run()?.expect(0, "sum 211076973068288")?.expect_eviction()?;
+        }
+    }
+    Ok(())
+}
+
+/// One that lies where Hinterland makes its calls takes the monitor path, and is refused in words where the inline path is asked for. Behind a program
+/// on the inline path, whose filter it inherits, it runs, and is named as not managed.
+fn covered() -> Result<()> {
+    let program = image_at("0x16000")?;
+    let behind = ["sh", "-c", &format!("{program}; exit $?")];
+    let run = |path: &str, command: &[&str]| {
+        Launch::new("lifecycle::start_up::covered", &["--local", "16M", "--fault-path", path], command)?.run()
+    };
+    for command in [&[program.as_str()][..], &behind] {
+        run("monitor", command)?.expect(0, "sum 211076973068288")?.expect_eviction()?;
+    }
+    run("auto", &[&program])?.expect(0, "sum 211076973068288")?.expect_eviction()?;
+    run("inline", &[&program])?.expect_refusal(&["cannot be mapped"])?.expect(125, "")?;
+    let ended = run("inline", &behind)?;
+    ended.expect(0, "sum 211076973068288")?;
+    let stats = ended.stats()?;
+    let reasons = stats["processes"].as_array().into_iter().flatten().filter_map(|process| process["reason"].as_str());
+    let reason = reasons.filter(|reason| reason.contains("whose filter of system calls it inherits")).count();
+    ensure!(reason == 1 && ended.stderr.contains("(not managed)"), "{stats}{}", ended.stderr);
+    Ok(())
+}
+
+/// The program that is linked at an address of its own.
+fn image_at(address: &str) -> Result<String> {
+    let place = format!("-Wl,-Ttext-segment={address}");
+    Ok(c_program("saved_image", &["-fno-builtin", "-no-pie", &place])?.display().to_string())
 }

@@ -9,7 +9,6 @@ use crate::inline::raw;
 use crate::inline::trap::{self, frame};
 use hinterland_sys::confinement;
 use libc::{SIG_BLOCK, SIG_IGN, SIG_SETMASK, SIG_UNBLOCK};
-use std::mem::MaybeUninit;
 
 /// Makes the call with these near arguments, under the mask that the new program shall have. Returns if it fails.
 pub(crate) fn issue(call: &Call, arguments: [usize; 6]) -> isize {
@@ -61,16 +60,7 @@ impl Drop for Inherited {
     }
 }
 
-/// Whether the process has one thread: its directory of threads has a link for each, and two more.
+/// Whether the process has one thread.
 fn is_alone() -> bool {
-    let mut status = MaybeUninit::<libc::stat>::zeroed();
-    let path = c"/proc/self/task";
-    if confinement::is_confined() {
-        return false;
-    }
-    // SAFETY: the path is a C string, and the structure the kernel's.
-    unsafe {
-        let result = raw::call(libc::SYS_stat, [path.as_ptr().addr(), status.as_mut_ptr().addr(), 0, 0, 0, 0]);
-        result == 0 && status.assume_init().st_nlink == 3
-    }
+    !confinement::is_confined() && raw::count_threads() == Some(1)
 }

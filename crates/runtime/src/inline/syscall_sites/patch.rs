@@ -115,15 +115,8 @@ fn edits_for(sites: &[Site], libc: &Image) -> (Vec<Edit>, usize) {
     (edits, jumps)
 }
 
-/// Whether the process has one thread, or others of ours alone, which call nothing of libc's that is patched.
+/// Whether the process has one thread, or others of ours alone, which call nothing of libc's that is patched. Without `/proc` that is unknown; the
+/// caller runs before the program.
 fn is_only_thread() -> bool {
-    let entries = std::fs::read_dir("/proc/self/task").map(Iterator::count);
-    // Without /proc nobody can tell; the caller runs before the program.
-    entries.is_ok_and(|count| count == 1) || entries_unknown()
-}
-
-fn entries_unknown() -> bool {
-    // SAFETY: asks whether a path exists.
-    let result = unsafe { raw::call(libc::SYS_access, [c"/proc/self/task".as_ptr().addr(), 0, 0, 0, 0, 0]) };
-    result < 0
+    raw::count_threads().is_none_or(|threads| threads == 1)
 }
