@@ -173,7 +173,7 @@ static long by(unsigned long address, long number, long a, long b, long c) {
 
 static int gate(void) {
     enum { HERE = 0x10 };
-    const unsigned long page = 0x100000;
+    const unsigned long page = 0x17000;
     char *nothing[] = {NULL};
     for (unsigned long address = page; address < page + 3 * HERE; address += HERE) {
         long answers[] = {
