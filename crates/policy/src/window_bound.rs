@@ -163,7 +163,7 @@ mod tests {
         assert!(!is_sparing(Some(2), 15_000), "a link");
         assert!(
             !is_sparing(Some(3), 6_000) && !is_sparing(None, 6_000),
-            "enough processors, or nobody has said how many"
+            "enough processors, or their number is not known"
         );
     }
 
