@@ -10,14 +10,16 @@
 //! lock, so that a signal handler can add one. All fields are atomics, and everything is zero when the segment is made.
 
 use crate::ledger::{Counter, Text};
+use std::hash::Hasher;
 use std::sync::atomic::{
     AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
+use twox_hash::XxHash64;
 
 /// First word of the segment.
 pub const PROFILE_MAGIC: u64 = u64::from_le_bytes(*b"hl-profl");
 /// Layout version: a launcher and a library of different versions refuse each other.
-pub const PROFILE_VERSION: u64 = 1;
+pub const PROFILE_VERSION: u64 = 2;
 /// Frames of a stack, from the innermost.
 pub const STACK_FRAMES: usize = 24;
 /// Frames of a site: more than are shown, because those of allocators are left out.
@@ -95,13 +97,11 @@ impl<const N: usize> Frames<N> {
     }
 }
 
-/// FNV-1a over words, with a last mix: the key of an entry, never 0.
+/// The key of an entry: a hash of words, never 0. It allocates nothing.
 pub fn key_of(words: impl IntoIterator<Item = u64>) -> u64 {
-    let hash = words
-        .into_iter()
-        .fold(0xcbf2_9ce4_8422_2325u64, |hash, word| (hash ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(29));
-    let hash = (hash ^ hash >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (hash ^ hash >> 29).max(1)
+    let mut hasher = XxHash64::with_seed(0);
+    words.into_iter().for_each(|word| hasher.write_u64(word));
+    hasher.finish().max(1)
 }
 
 /// The key of a list of frames.

@@ -5,6 +5,9 @@
 //! of another version of Hinterland is told apart. No signal is involved: a probe that traps would need a handler and an
 //! unblocked SIGSYS before anything else is set up.
 
+use std::hash::Hasher;
+use twox_hash::XxHash64;
+
 /// The number of fcntl(2).
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small constant")]
 pub const NUMBER: u32 = libc::SYS_fcntl as u32;
@@ -17,10 +20,11 @@ pub const MARK: usize = 0x4869_6e74_6572_6c64;
 const FIRST_STAMP: u16 = 1000;
 const STAMPS: u64 = 3000;
 
-/// The stamp of a set of rules: FNV-1a over them.
+/// The stamp of a set of rules: a hash of them.
 pub fn stamp(rules: impl Iterator<Item = u64>) -> u16 {
-    let hash = rules.fold(0xcbf2_9ce4_8422_2325, |hash: u64, rule| (hash ^ rule).wrapping_mul(0x100_0000_01b3));
-    FIRST_STAMP + u16::try_from((hash ^ hash >> 32) % STAMPS).expect("the remainder is small")
+    let mut hasher = XxHash64::with_seed(0);
+    rules.for_each(|rule| hasher.write_u64(rule));
+    FIRST_STAMP + u16::try_from(hasher.finish() % STAMPS).expect("the remainder is small")
 }
 
 /// Whether an answer to the probe is a stamp.
