@@ -22,7 +22,7 @@ use std::sync::atomic::{
 /// First word of a ledger.
 pub const LEDGER_MAGIC: u64 = u64::from_le_bytes(*b"hinterld");
 /// Layout version: a launcher and a library of different versions refuse each other.
-pub const LEDGER_VERSION: u64 = 21;
+pub const LEDGER_VERSION: u64 = 22;
 
 /// Words of a set of processors, 64 in each.
 pub const PROCESSOR_WORDS: usize = 16;
@@ -244,6 +244,8 @@ pub struct Ledger {
     pub shares_used: AtomicU32,
     /// 1: a process of the run has wanted to read or write another one's memory.
     pub asks_wanted: AtomicU32,
+    /// 1: a process of the run has waited in vain for the launcher to hand a file over. The launcher says 0 when it goes on.
+    pub handover_is_silent: AtomicU32,
     /// What the launcher has changed since the start.
     pub commands: Commands,
     /// The trace, where one is recorded.

@@ -5,20 +5,20 @@
 //! ([`hinterland_abi::addresses`]), whose owner is checked. Whatever is the matter with it, the process starts all the same: after
 //! [`PATIENCE`] at the latest, as one that has no launcher.
 
-use crate::confine;
+use crate::{confine, ledger};
 use hinterland_abi::{Handed, Settings, addresses};
 use hinterland_sys::peer_memory::ReceivedFd;
 use hinterland_sys::{Address, Socket, seccomp};
 use std::ffi::CString;
 use std::fs::File;
 use std::os::fd::FromRawFd;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// How long the launcher may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The launcher has been waited for in vain.
-static IS_SILENT: AtomicBool = AtomicBool::new(false);
+/// 1: this process, without a ledger, has waited in vain for the launcher, or the one that it was forked from has.
+static IS_SILENT: AtomicU32 = AtomicU32::new(0);
 /// What the kernel calls a user that this namespace does not know, its own or another (user_namespaces(7)).
 const UNKNOWN_USER: u32 = 65534;
 
@@ -43,20 +43,31 @@ fn by_path(path: &str, what: Handed) -> Option<File> {
 
 fn handed_over(settings: &Settings, what: Handed) -> Option<File> {
     // A filter of the program's may end the process for a socket.
-    if IS_SILENT.load(Relaxed) || confine::is_inherited(settings.filters) || is_confined_unseen(settings.filters) {
+    if confine::is_inherited(settings.filters) || is_confined_unseen(settings.filters) {
+        return None;
+    }
+    // What a forked child finds out its parent and its siblings know by the ledger.
+    let is_silent = ledger::get().map_or(&IS_SILENT, |ledger| &ledger.handover_is_silent);
+    unless_silent(is_silent, PATIENCE, || ask(settings, what, PATIENCE))
+}
+
+/// Asks, unless the launcher was waited for in vain before and has not gone on since.
+fn unless_silent(is_silent: &AtomicU32, patience: Duration, ask: impl FnOnce() -> Option<File>) -> Option<File> {
+    if is_silent.load(Relaxed) != 0 {
         return None;
     }
     let begun = Instant::now();
-    let file = ask(settings, what);
-    // Forked children need not wait once more.
-    IS_SILENT.store(file.is_none() && begun.elapsed() >= PATIENCE, Relaxed);
+    let file = ask();
+    if file.is_none() && begun.elapsed() >= patience {
+        is_silent.store(1, Relaxed);
+    }
     file
 }
 
-fn ask(settings: &Settings, what: Handed) -> Option<File> {
+fn ask(settings: &Settings, what: Handed, patience: Duration) -> Option<File> {
     // In the user's own directory no other user listens; a name is free for all.
     let is_trusted = |address: &String| !address.starts_with('\0') || !is_unknown();
-    let connected = |address| Socket::connect(&Address::Unix(address), PATIENCE).ok();
+    let connected = |address| Socket::connect(&Address::Unix(address), patience).ok();
     let mut launcher = addresses(&settings.handover).filter(is_trusted).find_map(connected)?;
     for _ in 0..Handed::COUNT {
         let mut said = [0];
@@ -79,4 +90,32 @@ fn is_confined_unseen(launchers: Option<u32>) -> bool {
 fn is_unknown() -> bool {
     // SAFETY: geteuid(2) takes nothing and cannot fail.
     unsafe { libc::geteuid() == UNKNOWN_USER }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn a_silent_launcher_is_waited_for_once_until_it_goes_on() {
+        let path = std::env::temp_dir().join(format!("hinterland-silent-{}", std::process::id()));
+        let listener = UnixListener::bind(&path).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let settings = Settings { handover: path.to_str().unwrap().into(), ..Settings::default() };
+        let (is_silent, patience) = (AtomicU32::new(0), Duration::from_millis(20));
+        // Each that has asked is in the queue of the listener, which takes none until it is counted.
+        let asked = |times: usize| {
+            let ask = || ask(&settings, Handed::Tapes, patience);
+            assert!((0..times).all(|_| unless_silent(&is_silent, patience, ask).is_none()));
+            std::iter::from_fn(|| listener.accept().ok()).count()
+        };
+        assert_eq!((asked(3), asked(1)), (1, 0), "the forks of a process");
+        is_silent.store(0, Relaxed);
+        assert_eq!(asked(3), 1, "it has gone on and stopped again");
+        std::fs::remove_file(&path).unwrap();
+        is_silent.store(0, Relaxed);
+        assert_eq!(asked(2), 0);
+        assert_eq!(is_silent.load(Relaxed), 0, "where none listens there is nothing to wait for");
+    }
 }

@@ -36,10 +36,14 @@ pub fn must_be_managed() -> bool {
     let Some(ledger) = LEDGER.get().copied().flatten() else { return false };
     // SAFETY: getppid(2) takes nothing and cannot fail.
     let parent = unsafe { libc::getppid() };
-    // In another PID namespace another process may have the launcher's number.
+    is_launcher(ledger, numbered(parent)) && ledger.unmanaged_allowed.load(Relaxed) == 0
+}
+
+/// Whether a process is the launcher: in another PID namespace another process may have its number.
+fn is_launcher(ledger: &Ledger, process: Numbered) -> bool {
     let namespace = ledger.launcher_namespace.load(Relaxed);
-    let is_same = namespace == 0 || namespace == NAMESPACE.load(Relaxed);
-    is_same && ledger.launcher_pid.load(Relaxed) == parent && ledger.unmanaged_allowed.load(Relaxed) == 0
+    let is_same = namespace == 0 || namespace == process.namespace;
+    is_same && ledger.launcher_pid.load(Relaxed) == process.pid
 }
 
 /// A row for the child of a fork.
@@ -162,4 +166,24 @@ fn stat(path: &CStr) -> Option<libc::stat> {
 fn private_row() -> &'static ProcessRow {
     // SAFETY: a row consists of atomics, which are valid when zero.
     Box::leak(unsafe { Box::<ProcessRow>::new_zeroed().assume_init() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_launchers_number_in_another_pid_namespace_is_another_process() {
+        // SAFETY: a ledger consists of atomics, which are valid when zero.
+        let ledger = unsafe { Box::<Ledger>::new_zeroed().assume_init() };
+        ledger.launcher_pid.store(7, Relaxed);
+        let is = |namespace: u64, pid: i32| is_launcher(&ledger, Numbered { pid, namespace });
+        assert!(is(1, 7) && !is(1, 8), "a launcher that does not know its namespace");
+        ledger.launcher_namespace.store(1, Relaxed);
+        assert!(is(1, 7) && !is(1, 8) && !is(2, 7));
+        assert!(
+            !is_launcher(&ledger, Numbered::by_itself(7, 1))
+                && !is_launcher(&ledger, Numbered::of_unknown_namespace(7))
+        );
+    }
 }

@@ -96,14 +96,14 @@ impl Clients {
         };
         // One that is only waited for would wake the loop again and again once it is gone.
         let polled = self.clients.iter().filter(move |client| !awaited(client).is_empty());
-        std::iter::once((self.bound.listener.as_fd(), PollFlags::POLLIN))
-            .chain(polled.map(move |client| (client.stream.as_fd(), awaited(client))))
+        let listener = self.bound.acceptor.descriptor().map(|fd| (fd, PollFlags::POLLIN));
+        listener.into_iter().chain(polled.map(move |client| (client.stream.as_fd(), awaited(client))))
     }
 
     /// When to serve at the latest, whether there is news or not.
     pub fn due(&self, now: Instant) -> Option<Instant> {
         let due = |client: &Client| if client.waits.is_some() { now + LOOK } else { client.until };
-        self.clients.iter().map(due).min()
+        self.clients.iter().map(due).chain(self.bound.acceptor.due()).min()
     }
 
     /// Takes and answers what there is.
@@ -114,7 +114,7 @@ impl Clients {
 
     fn accept(&mut self, now: Instant) {
         for _ in 0..CLIENTS_MAX {
-            let Ok((stream, _)) = self.bound.listener.accept() else { return };
+            let Some(stream) = self.bound.acceptor.accept(now) else { return };
             let is_ours = peer(&stream).is_some_and(|user| user == geteuid() || user.is_root());
             if stream.set_nonblocking(true).is_err() {
                 continue;

@@ -6,6 +6,7 @@
 //! ```
 //! A launcher listens in the user's own directory (`place`). Without it the run goes on as it is: no process waits for a launcher.
 
+mod acceptor;
 mod ask;
 mod clients;
 mod message;
@@ -14,10 +15,13 @@ mod ps;
 mod set;
 mod top;
 
+pub use acceptor::{Acceptor, Pause};
 pub use clients::{Clients, Commanded, NAMED_MAX, Newest};
 #[cfg(test)]
 pub use message::Change;
 pub use message::{Behind, PathStatus, Request, Status};
+#[cfg(test)]
+pub use place::Place;
 pub use place::{Bound, listen, listen_for_files};
 #[cfg(test)]
 pub use ps::{PS_VERSION, Running};

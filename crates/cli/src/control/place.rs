@@ -10,6 +10,7 @@
 //! A directory that is not the user's own, or open to others, is not used. A socket is reached through a descriptor of its directory,
 //! so its path may have any length. It is complete when it appears under its name; the one of a launcher that was killed is swept by the next command that lists runs.
 
+use super::acceptor::Acceptor;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::{Uid, geteuid};
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
@@ -37,8 +38,8 @@ pub struct Bound {
     place: Place,
     name: String,
     inode: u64,
-    /// Takes connections, without blocking.
-    pub listener: UnixListener,
+    /// Takes connections.
+    pub acceptor: Acceptor,
 }
 
 /// The directories that a user's sockets may lie in, best first; each with whether the one above it must be the user's own.
@@ -183,16 +184,15 @@ impl Place {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let listener = UnixListener::bind(&fresh)?;
+        let acceptor = Acceptor::new(UnixListener::bind(&fresh)?)?;
         let finish = || {
-            listener.set_nonblocking(true)?;
             fs::set_permissions(&fresh, Permissions::from_mode(SOCKET_MODE))?;
             let inode = fs::symlink_metadata(&fresh)?.ino();
             // One that lies there is that of a launcher which was killed and whose number this is now.
             fs::rename(&fresh, self.at(&name)).map(|()| inode)
         };
         match finish() {
-            Ok(inode) => Ok(Bound { place: self, name, inode, listener }),
+            Ok(inode) => Ok(Bound { place: self, name, inode, acceptor }),
             Err(error) => {
                 let _ = fs::remove_file(&fresh);
                 Err(error)

@@ -96,12 +96,17 @@ impl<'a> Control<'a> {
     /// When to serve at the latest, whether there is news or not.
     pub fn due(&self) -> Option<Instant> {
         let clients = self.clients.as_ref().and_then(|clients| clients.due(Instant::now()));
-        clients.into_iter().chain(self.keeper.as_ref().map(Keeper::due)).min()
+        let handover = self.handover.as_ref().and_then(Handover::due);
+        clients.into_iter().chain(handover).chain(self.keeper.as_ref().map(Keeper::due)).min()
     }
 
     /// Takes and answers what clients ask, hands files over, and holds the service level.
     pub fn serve(&mut self, ledger: &LauncherLedger, totals: &Totals, lives: &mut Lives) {
-        self.handover.iter().for_each(Handover::serve);
+        let is_silent = &ledger.get().handover_is_silent;
+        let is_served = self.handover.as_mut().is_none_or(|handover| handover.serve(Instant::now()));
+        if is_served && is_silent.load(Relaxed) != 0 {
+            is_silent.store(0, Relaxed);
+        }
         if let Some(keeper) = self.keeper.as_mut().filter(|keeper| keeper.due() <= Instant::now()) {
             let budget = keeper.measure(ledger, totals, lives);
             if ledger.get().commands.local_bytes() != Some(budget) {

@@ -4,36 +4,37 @@
 //! ```text
 //! the library: opens /proc/LAUNCHER/fd/N ──► refused ──► connects ──► takes what comes
 //!                                                            │             ▲ a byte and a descriptor each (SCM_RIGHTS), then the end
-//! the launcher:                       accepts, asks which process it is (SO_PEERCRED)
+//! the launcher:                       accepts, asks which process it is (SO_PEERPIDFD)
 //! ```
 //! There are two sockets, because neither reaches everywhere: one with a path, in the user's own directory, and one with a name in the
 //! abstract namespace (unix(7)). A mount namespace or another root directory hides the first, a network namespace the second.
 //!
-//! Served are processes that have the launcher's user and descend from it. The kernel says both as the launcher's namespaces have them, whatever
-//! namespaces the other side is in. Nothing is read and nothing waited for: what is sent has room in a new connection.
+//! Served are processes that have the launcher's user and descend from it (`descent`). The kernel says both as the launcher's namespaces have them, whatever
+//! namespaces the other side is in. Nothing is read and nothing waited for: what is sent has room in a new connection. A launcher that has no descriptor left,
+//! to take a connection or to look at who connects, leaves both for a while and goes on then: meanwhile nothing is polled (`control::Acceptor`).
 
-use crate::control::{self, Bound};
-use crate::sample;
+use super::descent::{Exhausted, is_of_this_run};
+use crate::control::{self, Acceptor, Bound, Pause};
 use hinterland_abi::{Handed, addresses};
-use nix::sys::socket::{ControlMessage, MsgFlags, getsockopt, sendmsg, sockopt::PeerCredentials};
-use nix::unistd::{geteuid, getpid};
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use nix::unistd::getpid;
 use std::io::IoSlice;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::time::Instant;
 
 /// Connections that are served before the launcher looks after something else.
 const AT_ONCE_MAX: usize = 64;
-/// So often the ancestors of a process are looked at.
-const WALKS: usize = 3;
-/// Ancestors of a process that are looked at.
-const DEPTH_MAX: usize = 4096;
 
 /// See the module.
 pub struct Handover<'a> {
     files: Vec<(Handed, BorrowedFd<'a>)>,
     bound: Bound,
-    named: Option<UnixListener>,
+    named: Option<Acceptor>,
+    /// One that has connected, and that there was no descriptor to look at with; and how long it is left.
+    unknown: Option<UnixStream>,
+    pause: Pause,
 }
 
 impl<'a> Handover<'a> {
@@ -42,10 +43,9 @@ impl<'a> Handover<'a> {
         let bound = control::listen_for_files(getpid().as_raw()).ok()?;
         let named = addresses(bound.path().to_str()?).find_map(|address| {
             let address = SocketAddr::from_abstract_name(address.strip_prefix('\0')?).ok()?;
-            let listener = UnixListener::bind_addr(&address).ok()?;
-            listener.set_nonblocking(true).ok().map(|()| listener)
+            Acceptor::new(UnixListener::bind_addr(&address).ok()?).ok()
         });
-        Some(Handover { files, bound, named })
+        Some(Handover { files, bound, named, unknown: None, pause: Pause::default() })
     }
 
     /// What processes of the run are told of it.
@@ -53,21 +53,43 @@ impl<'a> Handover<'a> {
         self.bound.path().to_string_lossy().into_owned()
     }
 
-    fn listeners(&self) -> impl Iterator<Item = &UnixListener> {
-        std::iter::once(&self.bound.listener).chain(&self.named)
-    }
-
-    /// What becomes readable when a process connects.
+    /// What becomes readable when a process connects; nothing while it could not be served.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.listeners().map(AsFd::as_fd)
+        let acceptors = std::iter::once(&self.bound.acceptor).chain(&self.named);
+        acceptors.filter(|_| self.unknown.is_none()).filter_map(Acceptor::descriptor)
     }
 
-    /// Serves those that have connected.
-    pub fn serve(&self) {
-        for listener in self.listeners() {
-            let connected = std::iter::from_fn(|| listener.accept().ok()).take(AT_ONCE_MAX);
-            connected.filter(|(stream, _)| is_of_this_run(stream)).for_each(|(stream, _)| self.send(&stream));
+    /// When to serve at the latest, whether something is readable or not.
+    pub fn due(&self) -> Option<Instant> {
+        let acceptors = std::iter::once(&self.bound.acceptor).chain(&self.named);
+        acceptors.filter_map(Acceptor::due).chain(self.pause.due()).min()
+    }
+
+    /// Serves those that have connected; false: some are left, as there are no descriptors for them.
+    pub fn serve(&mut self, now: Instant) -> bool {
+        self.serve_with(now, is_of_this_run)
+    }
+
+    fn serve_with(&mut self, now: Instant, is_served: impl Fn(&UnixStream) -> Result<bool, Exhausted>) -> bool {
+        for _ in 0..AT_ONCE_MAX {
+            if !self.pause.is_over(now) {
+                break;
+            }
+            let Some(stream) = self.unknown.take().or_else(|| self.accept(now)) else { break };
+            match is_served(&stream) {
+                Ok(true) => self.send(&stream),
+                Ok(false) => {}
+                Err(Exhausted) => {
+                    self.unknown = Some(stream);
+                    self.pause.begin(now);
+                }
+            }
         }
+        self.due().is_none()
+    }
+
+    fn accept(&mut self, now: Instant) -> Option<UnixStream> {
+        self.bound.acceptor.accept(now).or_else(|| self.named.as_mut()?.accept(now))
     }
 
     fn send(&self, stream: &UnixStream) {
@@ -81,16 +103,37 @@ impl<'a> Handover<'a> {
     }
 }
 
-/// Whether the other side is a process of this run: of the launcher's user, and below it.
-fn is_of_this_run(stream: &UnixStream) -> bool {
-    let Ok(peer) = getsockopt(stream, PeerCredentials) else { return false };
-    peer.uid() == geteuid().as_raw() && descends_from(getpid().as_raw(), peer.pid())
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::Place;
+    use std::io::{ErrorKind, Read};
 
-fn descends_from(ancestor: i32, pid: i32) -> bool {
-    // Where one of the line ends meanwhile, its children have another parent.
-    (0..WALKS).any(|_| {
-        let line = std::iter::successors(sample::parent(pid), |pid| sample::parent(*pid));
-        line.take(DEPTH_MAX).any(|pid| pid == ancestor)
-    })
+    #[test]
+    fn one_that_cannot_be_looked_at_waits_and_is_served_later() {
+        let directory = tempfile::tempdir().unwrap();
+        let bound = Place::of_test(directory.path()).listen("7.files".into()).unwrap();
+        let file = tempfile::tempfile().unwrap();
+        let files = vec![(Handed::Ledger, std::os::fd::AsFd::as_fd(&file))];
+        let mut handover = Handover { files, bound, named: None, unknown: None, pause: Pause::default() };
+        let mut peers = [(); 2].map(|()| UnixStream::connect(directory.path().join("7.files")).unwrap());
+        peers.iter().for_each(|peer| peer.set_nonblocking(true).unwrap());
+        let mut now = Instant::now();
+        let is_waiting =
+            |peer: &mut UnixStream| peer.read(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
+        for _ in 0..3 {
+            assert!(!handover.serve_with(now, |_| Err(Exhausted)));
+            assert!(!handover.serve_with(now, |_| panic!("nothing is tried in the pause")));
+            assert_eq!(handover.descriptors().count(), 0, "a descriptor that stays readable is not polled");
+            assert!(peers.iter_mut().all(is_waiting));
+            now = handover.due().expect("it is tried again");
+        }
+        assert!(handover.serve_with(now, |_| Ok(true)));
+        assert_eq!((handover.descriptors().count(), handover.due()), (1, None));
+        for peer in &mut peers {
+            let mut said = Vec::new();
+            peer.read_to_end(&mut said).unwrap();
+            assert_eq!(said, b"l");
+        }
+    }
 }

@@ -9,6 +9,7 @@
 mod collect;
 mod control;
 mod credentials;
+mod descent;
 mod ending;
 mod handover;
 mod ledger;

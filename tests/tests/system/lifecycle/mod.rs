@@ -17,6 +17,7 @@ mod far_memory;
 mod fault_path;
 mod field;
 mod figures;
+mod handover;
 mod hints;
 mod installed;
 mod intervals;
@@ -67,6 +68,7 @@ pub fn trials() -> Vec<Trial> {
     let busy = [
         figures::trials(),
         namespaces::trials(),
+        handover::trials(),
         outside::trials(),
         control::trials(),
         balance::trials(),
