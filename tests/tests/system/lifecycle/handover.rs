@@ -15,6 +15,8 @@ use tempfile::TempDir;
 
 /// The launcher sleeps so often in a test that shows that it does.
 const SLEEPS: u64 = 30;
+/// Processor time (1/100 s) in which a launcher that sleeps has slept so often: it needs a hundredth of that.
+const TICKS_MAX: u64 = 1000;
 /// A launcher has so many descriptors that it keeps, at least.
 const KEPT_MIN: usize = 8;
 
@@ -71,6 +73,14 @@ impl Run {
         let status = fs::read_to_string(self.of_launcher("status"))?;
         let field = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         Ok(field.with_context(|| format!("no {name}"))?.trim().to_owned())
+    }
+
+    /// The processor time of the launcher, in ticks.
+    fn spent_ticks(&self) -> Result<u64> {
+        let stat = fs::read_to_string(self.of_launcher("stat"))?;
+        let after_name = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+        // proc_pid_stat(5): `utime` and `stime`, fields 14 and 15; what follows the name begins with field 3.
+        Ok(after_name.skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum())
     }
 
     fn stop(&self) -> Result<()> {
@@ -175,8 +185,12 @@ fn no_descriptors(test: &str) -> Result<()> {
         Ok(fs::read_to_string(run.running.directory.join("stdout"))?.contains("connected"))
     })?;
     let slept = || -> Result<u64> { Ok(run.field("voluntary_ctxt_switches")?.parse()?) };
-    let begun = slept()?;
-    suite::wait_until("a launcher that sleeps", || Ok(slept()? >= begun + SLEEPS))?;
+    let (begun, spent_before) = (slept()?, run.spent_ticks()?);
+    suite::wait_until("a launcher that sleeps", || {
+        let spent = run.spent_ticks()?.saturating_sub(spent_before);
+        ensure!(spent <= TICKS_MAX, "it goes round and round: {spent} ticks of processor time");
+        Ok(slept()? >= begun + SLEEPS)
+    })?;
     let printed = fs::read_to_string(run.running.directory.join("stdout"))?;
     ensure!(!printed.contains("files"), "there were descriptors left: {printed}");
     limit(&before)?;
