@@ -4,7 +4,8 @@
 //! location = file index 8 bits | slot 36 bits;  slot n = bytes n × 4096 … of that file
 //! ```
 //! A batch of stores is written in runs of neighbouring slots, a batch of loads is read in runs of neighbouring locations.
-//! Demand loads have workers of their own, and while one is under way all others keep their queues shallow.
+//! Demand loads have workers of their own, and while one is under way all others keep their queues shallow; a migration less so, whose pace
+//! is that of the program.
 //!
 //! **Fork.** Parent and child share the files that existed at the fork, for reading. The parent goes on writing to its file
 //! but not to slots that were in use at the fork: freed ones stay unused until the child and everybody who came out of it are
@@ -38,6 +39,8 @@ const DEMAND_WORKERS: usize = 8;
 const BACKGROUND_WORKERS: usize = 4;
 /// Operations of a background call that may be in flight while a demand load is under way.
 const SHALLOW: usize = 1;
+/// The same of a migration, which takes no more of the time than the program can spare (`paths::pace`): 512 KiB.
+const SHALLOW_MIGRATION: usize = 4;
 /// Batches of stores between two looks at which relatives are gone, while slots wait for that.
 const BATCHES_BETWEEN_LOOKS: usize = 16;
 /// Pages that one background operation moves, so that a demand load never waits for more: 128 KiB.
@@ -153,8 +156,13 @@ impl FileBackend {
     }
 
     fn depth(&self, priority: Priority) -> usize {
-        let yield_way = priority != Priority::Demand && self.demands_under_way.load(Relaxed) > 0;
-        if yield_way { SHALLOW } else { self.options.width.depth }
+        let depth = self.options.width.depth;
+        match priority {
+            Priority::Demand => depth,
+            _ if self.demands_under_way.load(Relaxed) == 0 => depth,
+            Priority::Migration => SHALLOW_MIGRATION.min(depth),
+            Priority::Prefetch | Priority::WriteBack => SHALLOW,
+        }
     }
 
     fn device_error(&self, error: &std::io::Error) -> StoreError {
@@ -165,6 +173,7 @@ impl FileBackend {
     fn store_batch(
         &self,
         pages: &[&PageBytes],
+        priority: Priority,
         out: &mut [Result<Location, StoreError>],
         meanwhile: Option<&mut dyn FnMut()>,
     ) {
@@ -191,7 +200,8 @@ impl FileBackend {
             used_bytes: used_slots * PAGE_BYTES as u64,
             capacity_bytes: self.options.capacity_bytes,
         }));
-        let written = self.worker_for(Priority::WriteBack, |worker| self.write(worker, file, pages, &slots, meanwhile));
+        let write = |worker: &mut Worker| self.write(worker, file, pages, &slots, priority, meanwhile);
+        let written = self.background_workers.with(write);
         for ((slot, answer), written) in slots.iter().zip(out).zip(written) {
             *answer = match written {
                 Ok(()) => Ok(Location(own << SLOT_BITS | slot)),
@@ -210,6 +220,7 @@ impl FileBackend {
         file: &FarFile,
         pages: &[&PageBytes],
         slots: &[u64],
+        priority: Priority,
         meanwhile: Option<&mut dyn FnMut()>,
     ) -> Vec<Result<(), i32>> {
         worker.clear();
@@ -237,7 +248,7 @@ impl FileBackend {
                 let (first, count) = ranges[run];
                 results[first..first + count].fill(result);
             };
-            worker.run(false, &|| self.depth(Priority::WriteBack), &mut finish, meanwhile);
+            worker.run(false, &|| self.depth(priority), &mut finish, meanwhile);
         }
         results
     }
@@ -312,12 +323,15 @@ impl FileBackend {
     fn store_all(
         &self,
         pages: &[&PageBytes],
+        priority: Priority,
         out: &mut [Result<Location, StoreError>],
         mut meanwhile: Option<&mut dyn FnMut()>,
     ) {
+        // None waits for a page to be stored as for one to be loaded.
+        let priority = priority.max(Priority::WriteBack);
         assert_eq!(pages.len(), out.len(), "one answer for each page");
         for (pages, out) in pages.chunks(BOUNCE_PAGES).zip(out.chunks_mut(BOUNCE_PAGES)) {
-            self.store_batch(pages, out, meanwhile.take());
+            self.store_batch(pages, priority, out, meanwhile.take());
             let stored = out.iter().filter(|answer| answer.is_ok()).count() as u64;
             let stored_bytes = stored * PAGE_BYTES as u64;
             self.counters.stored(&Tally { pages: stored, stored_bytes, plain_pages: stored, same_filled_pages: 0 });
@@ -361,20 +375,20 @@ fn push_run(worker: &mut Worker, run: Run, limit: usize) {
 }
 
 impl Backend for FileBackend {
-    fn store(&self, pages: &[&PageBytes], _priority: Priority, out: &mut [Result<Location, StoreError>]) {
-        self.store_all(pages, out, None);
+    fn store(&self, pages: &[&PageBytes], priority: Priority, out: &mut [Result<Location, StoreError>]) {
+        self.store_all(pages, priority, out, None);
     }
 
     fn store_while(
         &self,
         pages: &[&PageBytes],
         bytes: Option<&[u16]>,
-        _priority: Priority,
+        priority: Priority,
         out: &mut [Result<Location, StoreError>],
         meanwhile: &mut dyn FnMut(),
     ) {
         assert!(bytes.is_none(), "whole pages are stored");
-        self.store_all(pages, out, Some(meanwhile));
+        self.store_all(pages, priority, out, Some(meanwhile));
     }
 
     fn load(
@@ -470,6 +484,10 @@ mod tests {
         let file = FileBackend::new("file".into(), options).expect("the file can be made");
         assert_eq!(file.depth(Priority::Demand), 3);
         assert_eq!(file.depth(Priority::Prefetch), 3);
+        file.demands_under_way.store(1, Relaxed);
+        let depths = [Priority::Demand, Priority::Prefetch, Priority::WriteBack, Priority::Migration];
+        assert_eq!(depths.map(|priority| file.depth(priority)), [3, 1, 1, 3]);
+        file.demands_under_way.store(0, Relaxed);
         let mut out = vec![Ok(Location(0)); 64];
         file.store(&[&[7; PAGE_BYTES]; 64], Priority::WriteBack, &mut out);
         let locations: Vec<Location> = out.into_iter().map(|answer| answer.expect("room")).collect();

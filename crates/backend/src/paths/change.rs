@@ -6,6 +6,7 @@
 //! those that were to go: their pages might find no room. For the same reason a path that is being emptied takes pages that no other takes.
 
 use super::migrate::{BATCH_PAGES, Moved};
+use super::pace::Mark;
 use super::path::Path;
 use super::pipeline::{Pipeline, ROOM_PAGES};
 use super::{PATHS_MAX, Paths, Slot};
@@ -16,7 +17,7 @@ use hinterland_sys::confinement;
 use std::sync::Arc;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Between two attempts to do what could not be done.
 const RETRY: Duration = Duration::from_millis(500);
@@ -141,16 +142,17 @@ impl Paths {
 
     /// Moves a batch of pages away from a path that takes none any more, or closes it.
     fn empty_path(&self, path: usize) -> Result<Option<Duration>, String> {
-        let begun = Instant::now();
-        let batch_pages = if self.is_needed.load(Relaxed) { BATCH_PAGES } else { ROOM_PAGES };
-        let (Moved { moved, unreadable, .. }, refused) = {
+        let mark = || Mark::now(self.demanded.load(Relaxed));
+        let (Moved { moved, unreadable, .. }, refused, rest) = {
             let mut emptying = lock(&self.emptying);
-            self.move_on(emptying.get_or_insert_with(Pipeline::new), path, batch_pages)
+            let pipeline = emptying.get_or_insert_with(Pipeline::new);
+            pipeline.pace.begin(mark());
+            let batch_pages = if pipeline.pace.is_needed() { BATCH_PAGES } else { ROOM_PAGES };
+            let (moved, refused) = self.move_on(pipeline, path, batch_pages);
+            (moved, refused, pipeline.pace.end(mark()))
         };
         if moved > 0 {
-            // While the program needs the paths it has them as long as this had them.
-            let is_needed = self.is_needed.swap(false, Relaxed);
-            return Ok(Some(if is_needed { begun.elapsed() } else { Duration::ZERO }));
+            return Ok(Some(rest));
         }
         let url = self.enter(path).map(|path| path.url.clone()).unwrap_or_default();
         let pages = self.enter(path).map_or(0, |path| path.pages.load(SeqCst));

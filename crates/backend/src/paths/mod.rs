@@ -6,7 +6,8 @@
 //!             spread: all paths, in proportion to their measured bandwidth (`spread`, `speed`)
 //!             auto:   tiers in the order of time times cost (`rank`), with paths of a kind in one tier, over which pages are spread
 //! upwards  ─► pages of lower tiers that are wanted again (`promote`)
-//! away     ─► from a path that is dropped: a batch is read while the one before it is stored (`pipeline`)
+//! away     ─► from a path that is dropped: a batch is read while the one before it is stored (`pipeline`), in as much of the time as leaves
+//!             the program its speed (`pace`)
 //! batches  ─► all paths are asked before one is waited for: a batch takes as long as the slowest, not the sum (`batch`)
 //! ```
 //! A path that is full or fails is left alone for a moment, and the page goes to another one: only when no path takes it the caller is
@@ -16,6 +17,7 @@
 mod batch;
 mod change;
 mod migrate;
+mod pace;
 mod path;
 mod pipeline;
 mod promote;
@@ -67,8 +69,8 @@ pub struct Paths {
     is_changing: AtomicBool,
     changed: AtomicU64,
     opener: Opener,
-    /// The program has waited for a page while paths were changing.
-    is_needed: AtomicBool,
+    /// Pages that the program has waited for while paths were changing.
+    demanded: AtomicU64,
     /// The paths that take pages, in the order of preference.
     order: Mutex<Vec<usize>>,
     spread: Mutex<Spread>,
@@ -143,7 +145,7 @@ impl Paths {
             is_changing: AtomicBool::new(false),
             changed: AtomicU64::new(0),
             opener,
-            is_needed: AtomicBool::new(false),
+            demanded: AtomicU64::new(0),
             order,
             spread: Mutex::default(),
             ranked: Mutex::default(),
@@ -369,7 +371,7 @@ impl Backend for Paths {
         done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
     ) {
         if self.is_changing.load(Relaxed) && priority == Priority::Demand {
-            self.is_needed.store(true, Relaxed);
+            self.demanded.fetch_add(1, Relaxed);
         }
         // What the program waits for is one page.
         if let [item] = items {

@@ -11,6 +11,7 @@
 use super::Paths;
 use super::batch::{Beside, Done, Part, carry_out};
 use super::migrate::{Moved, Moving, Staging, store_batch};
+use super::pace::Pace;
 use super::table::Which;
 use crate::sync::lock;
 use crate::{LoadError, LoadItem, Priority, StoreError};
@@ -26,13 +27,15 @@ pub(super) struct Pipeline {
     read: Vec<Moving>,
     room: Staging,
     next_room: Staging,
+    pub(super) pace: Pace,
 }
 
 impl Pipeline {
     pub(super) const RAM_BYTES: u64 = (2 * ROOM_PAGES * PAGE_BYTES) as u64;
 
     pub(super) fn new() -> Pipeline {
-        Pipeline { read: Vec::new(), room: Staging::of(ROOM_PAGES), next_room: Staging::of(ROOM_PAGES) }
+        let (room, next_room) = (Staging::of(ROOM_PAGES), Staging::of(ROOM_PAGES));
+        Pipeline { read: Vec::new(), room, next_room, pace: Pace::default() }
     }
 }
 
@@ -40,13 +43,13 @@ impl Paths {
     /// Stores the batch of a path's pages that was read, and reads the next one of at most `pages` meanwhile; says what became of the first, and
     /// why not all of it was stored. Then nothing stays read.
     pub(super) fn move_on(&self, pipeline: &mut Pipeline, path: usize, pages: usize) -> (Moved, Option<StoreError>) {
-        let Pipeline { read, room, next_room } = pipeline;
+        let Pipeline { read, room, next_room, .. } = pipeline;
         if read.first().is_some_and(|moving| moving.from.path != path) {
             self.finish_batch(&std::mem::take(read), false);
         }
         if read.is_empty() {
             *read = self.begin_batch(path, pages);
-            self.load_batch(path, read, room.pages(), Priority::WriteBack);
+            self.load_batch(path, read, room.pages(), Priority::Migration);
         }
         let mut next = if read.is_empty() { Vec::new() } else { self.begin_batch(path, pages) };
         self.store_and_load(read, room.pages(), path, &mut next, next_room.pages());
@@ -78,7 +81,7 @@ impl Paths {
     ) {
         let from = self.enter(path).filter(|_| !next.is_empty());
         let load = from.as_deref().map(|from| {
-            let mut load = Part::load(path, from, Priority::WriteBack);
+            let mut load = Part::load(path, from, Priority::Migration);
             for (index, (moving, into)) in next.iter().zip(room).enumerate() {
                 load.add_item(index, LoadItem { location: moving.from.location, into });
             }
@@ -92,7 +95,7 @@ impl Paths {
             for mut tier in self.tiers() {
                 // One path is not loaded from and stored at in one thread: it would wait for itself where all its lanes are taken.
                 tier.retain(|other| *other != path);
-                self.put_beside(&tier, pages, None, Priority::WriteBack, out, &mut beside);
+                self.put_beside(&tier, pages, None, Priority::Migration, out, &mut beside);
             }
         });
         if let Some(load) = beside.load {

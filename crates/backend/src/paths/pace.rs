@@ -1,0 +1,213 @@
+//! How much of the time a path that is emptied takes beside a program that waits for pages.
+//!
+//! What a step takes away from the program shows in how many pages it comes to wait for: they are counted while a step works and while it
+//! rests. A program that waits for `slowed` as many a second in steps as in rests is slowed to `share × slowed + (1 - share)` of its speed by
+//! steps that have a `share` of the time; the share is what leaves it `LEFT` of its speed. So who computes, or waits for a path that has
+//! bandwidth to spare, is hardly rested for, and who shares its only processor has four fifths of the time.
+//!
+//! A rest that takes longer than it was to, because the processors are busy when it is over, is made up for: the next steps follow each other.
+
+use std::time::{Duration, Instant};
+
+/// The part of its speed that a program is left.
+const LEFT: f64 = 0.8;
+/// The share of steps before it is known what they take away.
+const SHARE_UNKNOWN: f64 = 0.5;
+/// The most: some time is left to know how fast the program is without.
+const SHARE_MAX: f64 = 15.0 / 16.0;
+/// Rests are put off until they are so long: a shorter one is spent on what the step has left behind.
+const REST_MIN_SECONDS: f64 = 0.001;
+/// What is rested too long and made up for: no more, so that steps do not follow each other for long.
+const AHEAD_SECONDS: f64 = 0.02;
+/// The longest rest: a step in which the whole process was stopped says nothing of the program.
+const REST_MAX_SECONDS: f64 = 1.0;
+/// What is older than about twice this is forgotten.
+const WINDOW_SECONDS: f64 = 0.1;
+/// So many pages more on either side: few tell nothing.
+const DOUBT: f64 = 8.0;
+
+/// Pages that were waited for, in how long a time.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    pages: f64,
+    seconds: f64,
+}
+
+impl Seen {
+    fn add(&mut self, pages: u64, time: Duration) {
+        #[allow(clippy::cast_precision_loss, reason = "a few thousands")]
+        let pages = pages as f64;
+        (self.pages, self.seconds) = (self.pages + pages, self.seconds + time.as_secs_f64());
+        if self.seconds > 2.0 * WINDOW_SECONDS {
+            (self.pages, self.seconds) = (self.pages / 2.0, self.seconds / 2.0);
+        }
+    }
+}
+
+/// A moment, and how many pages the program had waited for by then.
+#[derive(Clone, Copy)]
+pub(super) struct Mark {
+    at: Instant,
+    pages: u64,
+}
+
+impl Mark {
+    pub(super) fn now(pages: u64) -> Mark {
+        Mark { at: Instant::now(), pages }
+    }
+
+    fn since(self, other: Mark) -> (u64, Duration) {
+        (self.pages.saturating_sub(other.pages), self.at.saturating_duration_since(other.at))
+    }
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Pace {
+    /// Where the last step, or the last rest, began.
+    last: Option<Mark>,
+    working: Seen,
+    resting: Seen,
+    /// Seconds of rest that are due; less than none: there were too many.
+    owed: f64,
+    /// How long the program has waited for no page.
+    silent: Duration,
+}
+
+impl Pace {
+    /// A step begins.
+    pub(super) fn begin(&mut self, now: Mark) {
+        if let Some(last) = self.last.replace(now) {
+            let (pages, time) = now.since(last);
+            self.rested(pages, time);
+        }
+    }
+
+    /// The step that has begun ends: how long a rest is due.
+    pub(super) fn end(&mut self, now: Mark) -> Duration {
+        let (pages, time) = self.last.replace(now).map_or((0, Duration::ZERO), |last| now.since(last));
+        self.worked(pages, time)
+    }
+
+    fn rested(&mut self, pages: u64, time: Duration) {
+        self.resting.add(pages, time);
+        self.owed = (self.owed - time.as_secs_f64()).max(-AHEAD_SECONDS);
+        self.heard(pages, time);
+    }
+
+    fn heard(&mut self, pages: u64, time: Duration) {
+        self.silent = if pages > 0 { Duration::ZERO } else { self.silent + time };
+        if self.silent.as_secs_f64() > WINDOW_SECONDS {
+            *self = Pace { last: self.last, ..Pace::default() };
+        }
+    }
+
+    fn worked(&mut self, pages: u64, time: Duration) -> Duration {
+        self.working.add(pages, time);
+        self.heard(pages, time);
+        if !self.is_needed() {
+            return Duration::ZERO;
+        }
+        let share = self.share();
+        self.owed = (self.owed + time.as_secs_f64() * (1.0 - share) / share).min(REST_MAX_SECONDS);
+        if self.owed < REST_MIN_SECONDS { Duration::ZERO } else { Duration::from_secs_f64(self.owed) }
+    }
+
+    /// The share of the time that steps may have.
+    fn share(&self) -> f64 {
+        if self.resting.seconds < REST_MIN_SECONDS {
+            return SHARE_UNKNOWN;
+        }
+        let without = self.resting.pages / self.resting.seconds * self.working.seconds;
+        let lost = 1.0 - (self.working.pages + DOUBT) / (without + DOUBT);
+        if lost <= 0.0 { SHARE_MAX } else { ((1.0 - LEFT) / lost).min(SHARE_MAX) }
+    }
+
+    /// Whether the program has waited for pages of late.
+    pub(super) fn is_needed(&self) -> bool {
+        self.working.pages + self.resting.pages > 0.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A program that waits for so many pages a second beside steps, and without, for `seconds`: the share that steps had, and the program's speed
+    /// by that without.
+    fn beside(pace: &mut Pace, beside: f64, without: f64, seconds: f64) -> (f64, f64) {
+        let step = Duration::from_micros(700);
+        let (mut passed, mut worked, mut owed, mut waited_for) = (0.0, 0.0, 0.0, 0);
+        while passed < seconds {
+            let mut pass = |rate: f64, time: Duration| {
+                (passed, owed) = (passed + time.as_secs_f64(), owed + rate * time.as_secs_f64());
+                #[allow(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "a few thousands, of which the rest stays"
+                )]
+                let pages = owed as u64;
+                (owed, waited_for) = (owed - pages as f64, waited_for + pages);
+                pages
+            };
+            let pages = pass(beside, step);
+            worked += step.as_secs_f64();
+            let rest = pace.worked(pages, step);
+            // Some time passes between two steps that follow each other, too.
+            let rest = rest.max(Duration::from_micros(5));
+            let pages = pass(without, rest);
+            pace.rested(pages, rest);
+        }
+        (worked / passed, waited_for as f64 / (without * passed))
+    }
+
+    #[test]
+    fn the_program_is_left_its_part_and_steps_have_the_rest() {
+        for without in [2_000.0, 20_000.0, 200_000.0] {
+            let (share, speed) = beside(&mut Pace::default(), without, without, 2.0);
+            assert!(share > 0.85 && speed > 0.98, "nothing is taken away: {share} and {speed}");
+            let (share, speed) = beside(&mut Pace::default(), without * 0.5, without, 2.0);
+            assert!((0.3..0.55).contains(&share) && speed > 0.73, "half of it: {share} and {speed}");
+            let (share, speed) = beside(&mut Pace::default(), 0.0, without, 2.0);
+            assert!((0.15..0.35).contains(&share) && speed > 0.65, "all of it: {share} and {speed}");
+        }
+    }
+
+    #[test]
+    fn rests_that_take_too_long_are_made_up_for() {
+        let (mut pace, ms) = (Pace::default(), Duration::from_millis);
+        let (mut worked, mut rested) = (0, 0);
+        for _ in 0..1000 {
+            // Half as many pages are waited for beside a step, whose share is two fifths.
+            worked += 1;
+            if !pace.worked(10, ms(1)).is_zero() {
+                rested += 5;
+                pace.rested(100, ms(5));
+            }
+        }
+        let share = f64::from(worked) / f64::from(worked + rested);
+        assert!((0.35..0.5).contains(&share), "{share}");
+        // But not for ever.
+        pace.rested(20_000, ms(1000));
+        assert!((0..100).any(|_| !pace.worked(10, ms(1)).is_zero()));
+        assert_eq!(pace.worked(10, ms(3_600_000)), ms(1000));
+    }
+
+    #[test]
+    fn who_waits_for_few_pages_or_none_is_hardly_rested_for() {
+        let mut pace = Pace::default();
+        assert!((0..1000).all(|_| pace.worked(0, Duration::from_millis(1)).is_zero()) && !pace.is_needed());
+        assert!(beside(&mut pace, 0.0, 5.0, 4.0).0 > 0.85);
+    }
+
+    #[test]
+    fn what_was_seen_is_soon_forgotten() {
+        let mut pace = Pace::default();
+        assert!(beside(&mut pace, 0.0, 20_000.0, 2.0).0 < 0.35);
+        beside(&mut pace, 20_000.0, 20_000.0, 1.0);
+        assert!(beside(&mut pace, 20_000.0, 20_000.0, 1.0).0 > 0.8);
+        // A program that waits for nothing any more is not rested for.
+        beside(&mut pace, 0.0, 0.0, 3.0);
+        assert!(pace.worked(0, Duration::from_millis(1)).is_zero() && !pace.is_needed());
+    }
+}
