@@ -5,7 +5,7 @@
 
 use crate::copy_out::CopyOut;
 use crate::decisions::Answers;
-use crate::departing::Departing;
+use crate::evict_hints::EvictHints;
 use crate::kernel::Stay;
 use crate::local_memory::LocalMemory;
 use crate::pages::{Owned, Pages, run_length};
@@ -99,7 +99,7 @@ pub(crate) struct Departures {
     pins: &'static Pins,
     wp_ranges: &'static WpRanges,
     copy_out: &'static CopyOut,
-    departing: &'static Departing,
+    evict_hints: &'static EvictHints,
     scans: Scans,
 }
 
@@ -111,9 +111,9 @@ impl Departures {
         pins: &'static Pins,
         wp_ranges: &'static WpRanges,
         copy_out: &'static CopyOut,
-        departing: &'static Departing,
+        evict_hints: &'static EvictHints,
     ) -> Departures {
-        Departures { pages, local, staging, pins, wp_ranges, copy_out, departing, scans: Scans::default() }
+        Departures { pages, local, staging, pins, wp_ranges, copy_out, evict_hints, scans: Scans::default() }
     }
 
     /// Takes a batch of victims out of the program into a chunk: those that hints name, then the policy's. False: there were none, or none
@@ -136,7 +136,7 @@ impl Departures {
     /// Takes a batch of those pages out of the program of which it says that it will not use them. False: none could leave.
     pub(crate) fn take_hinted_out(&self, scratch: &mut Scratch) -> bool {
         let Scratch { named, owned, .. } = scratch;
-        self.departing.take(named, CHUNK_SLOTS as usize);
+        self.evict_hints.take(named, CHUNK_SLOTS as usize);
         if named.is_empty() {
             return false;
         }

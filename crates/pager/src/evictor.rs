@@ -3,7 +3,7 @@
 
 use crate::asks::{Answers, Held};
 use crate::bell::Bell;
-use crate::departing::Departing;
+use crate::evict_hints::EvictHints;
 use crate::fault_path::FaultPath;
 use crate::local_memory::LocalMemory;
 use crate::maintenance::Maintenance;
@@ -30,7 +30,7 @@ pub(crate) struct Evictor {
     pages: &'static Pages,
     local: &'static LocalMemory,
     reclaim: &'static Reclaim,
-    departing: &'static Departing,
+    evict_hints: &'static EvictHints,
     read_ahead: &'static ReadAhead,
     bell: &'static Bell,
     answers: Answers,
@@ -48,7 +48,7 @@ impl Evictor {
         pages: &'static Pages,
         local: &'static LocalMemory,
         reclaim: &'static Reclaim,
-        departing: &'static Departing,
+        evict_hints: &'static EvictHints,
         read_ahead: &'static ReadAhead,
         bell: &'static Bell,
         answers: Answers,
@@ -61,7 +61,7 @@ impl Evictor {
             pages,
             local,
             reclaim,
-            departing,
+            evict_hints,
             read_ahead,
             bell,
             answers,
@@ -118,7 +118,7 @@ impl Evictor {
                 self.local.update_budget();
             }
             for _ in 0..HINTED_STEPS {
-                if !self.departing.wait() {
+                if !self.evict_hints.wait() {
                     break;
                 }
                 let inside = self.pages.gate.enter();
@@ -168,7 +168,7 @@ impl Evictor {
                 CHANGING_MS
             };
             let pause = Duration::from_millis(pause).min(look_again.unwrap_or(Duration::MAX));
-            self.bell.wait(seen, pause, || self.departing.wait());
+            self.bell.wait(seen, pause, || self.evict_hints.wait());
         }
     }
 }

@@ -16,7 +16,7 @@
 //! 0.3 µs each time for each of the kernel's mappings in it (decision 0014).
 
 use crate::bell::Bell;
-use crate::departing::Departing;
+use crate::evict_hints::EvictHints;
 use crate::evictor_start::EvictorStart;
 use crate::far_memory::FarMemory;
 use crate::inline_fault::InlineFaults;
@@ -47,7 +47,7 @@ pub(crate) struct Fork {
     pub(crate) pages: &'static Pages,
     pub(crate) local: &'static LocalMemory,
     pub(crate) far: &'static FarMemory,
-    pub(crate) departing: &'static Departing,
+    pub(crate) evict_hints: &'static EvictHints,
     pub(crate) pins: &'static Pins,
     pub(crate) wp_ranges: &'static WpRanges,
     pub(crate) tracer: Option<&'static Tracer>,
@@ -131,7 +131,7 @@ impl Fork {
         self.evictor.forget();
         self.read_ahead.forget();
         self.driver.begin_child();
-        self.departing.clear();
+        self.evict_hints.clear();
         self.local.kept.clear();
         if let Some(tracer) = self.tracer {
             tracer.leave();

@@ -13,7 +13,7 @@
 //! it may be given anywhere: in a signal handler, beside a fork, or in one.
 
 use crate::bell::Bell;
-use crate::departing::{Departing, Leave};
+use crate::evict_hints::{EvictHints, Leave};
 use crate::hint_ring::{RUN_PAGES_MAX, Run};
 use crate::local_memory::LocalMemory;
 use crate::pages::Pages;
@@ -112,7 +112,7 @@ pub struct HintSite<'a> {
 pub struct Hints {
     pages: &'static Pages,
     local: &'static LocalMemory,
-    departing: &'static Departing,
+    evict_hints: &'static EvictHints,
     driver: &'static PrefetchDriver,
     read_ahead: &'static ReadAhead,
     bell: &'static Bell,
@@ -123,12 +123,12 @@ impl Hints {
     pub(crate) fn new(
         pages: &'static Pages,
         local: &'static LocalMemory,
-        departing: &'static Departing,
+        evict_hints: &'static EvictHints,
         driver: &'static PrefetchDriver,
         read_ahead: &'static ReadAhead,
         bell: &'static Bell,
     ) -> Hints {
-        Hints { pages, local, departing, driver, read_ahead, bell, begun: Instant::now() }
+        Hints { pages, local, evict_hints, driver, read_ahead, bell, begun: Instant::now() }
     }
 
     /// The far part of `len` bytes at `address` will be needed soon. `site`: where the program says so.
@@ -215,7 +215,7 @@ impl Hints {
         if seen == end && !(first..seen).any(is_local) || self.driver.is_traced || self.pages.gate.is_escaped() {
             return;
         }
-        if !self.departing.put(first, end, when) {
+        if !self.evict_hints.put(first, end, when) {
             self.pages.row().hints_dropped.fetch_add(1, Relaxed);
         }
         if when == Leave::Now {

@@ -23,8 +23,8 @@ mod blocked;
 mod config;
 mod copy_out;
 mod decisions;
-mod departing;
 mod departure;
+mod evict_hints;
 mod evictor;
 mod evictor_start;
 mod far_memory;
@@ -36,14 +36,14 @@ mod granules;
 mod hint_ring;
 mod hints;
 mod inline_fault;
+#[cfg(all(test, feature = "loom"))]
+mod interleavings;
 mod interval;
 mod kernel;
 mod local_memory;
 mod maintenance;
 mod monitor;
 mod monitor_affinity;
-#[cfg(all(test, feature = "loom"))]
-mod orders;
 mod own_processors;
 mod own_threads;
 mod page_counts;
@@ -79,7 +79,7 @@ mod write_back;
 
 pub use config::Config;
 pub use decisions::Decisions;
-pub use departing::Leave;
+pub use evict_hints::Leave;
 pub use fault_path::{FATAL_EXIT_CODE, FaultPath};
 pub use hints::{HintSite, Hints, LoopState};
 pub use interval::{InForce, IntervalMode};

@@ -4,8 +4,8 @@ use crate::asks::Answers;
 use crate::bell::Bell;
 use crate::config::Config;
 use crate::copy_out::CopyOut;
-use crate::departing::Departing;
 use crate::departure::Departures;
+use crate::evict_hints::EvictHints;
 use crate::evictor::Evictor;
 use crate::evictor_start::EvictorStart;
 use crate::far_memory::FarMemory;
@@ -112,8 +112,8 @@ impl Pager {
         let bell = room(Bell::new(pages, config.ledger));
 
         let copy_out = room(CopyOut::new(pages, local, staging, pins, wp_ranges));
-        let departing = room(Departing::new(pages)?);
-        let departures = room(Departures::new(pages, local, staging, pins, wp_ranges, copy_out, departing));
+        let evict_hints = room(EvictHints::new(pages)?);
+        let departures = room(Departures::new(pages, local, staging, pins, wp_ranges, copy_out, evict_hints));
         let tracer =
             config.trace.map(|trace| Tracer::new(trace, pages, local, staging, departures)).transpose()?.map(room);
         let reclaim = room(Reclaim::new(pages, local, far, staging, pins, departures, tracer));
@@ -134,7 +134,7 @@ impl Pager {
             pages,
             local,
             reclaim,
-            departing,
+            evict_hints,
             read_ahead,
             bell,
             answers,
@@ -150,12 +150,12 @@ impl Pager {
 
         let range = room(RangeCalls::new(pages, local, far, staging, tracer, pins, pinning, evictor));
         let intervals = room(Intervals::new(pages, tracer, driver));
-        let hints = room(Hints::new(pages, local, departing, driver, read_ahead, bell));
+        let hints = room(Hints::new(pages, local, evict_hints, driver, read_ahead, bell));
         let fork = Fork {
             pages,
             local,
             far,
-            departing,
+            evict_hints,
             pins,
             wp_ranges,
             tracer,

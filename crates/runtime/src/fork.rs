@@ -123,7 +123,7 @@ mod handlers {
         crate::descriptor_limit::give_spares_up();
         let (uffd, memory) = start::open_kernel(pager.kernel().features(), pager.path())?;
         crate::smaps::open_in_child();
-        crate::leader::close();
+        crate::thread_processor::close();
         crate::profile::begin_child();
         last_thread::prepare();
         path::begin_child();

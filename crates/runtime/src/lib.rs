@@ -71,8 +71,6 @@ mod interpose;
 mod jemalloc;
 mod kernel_limit;
 mod large;
-#[cfg(not(feature = "local-only"))]
-mod leader;
 mod ledger;
 mod libc_heap;
 #[cfg(feature = "local-only")]
@@ -92,6 +90,8 @@ mod smaps;
 mod start;
 #[cfg(not(feature = "local-only"))]
 mod tape;
+#[cfg(not(feature = "local-only"))]
+mod thread_processor;
 mod thread_vectors;
 #[cfg(not(feature = "local-only"))]
 mod trace;

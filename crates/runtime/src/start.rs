@@ -1,8 +1,8 @@
 //! The constructor: makes an unmodified program a managed one, or leaves it alone and says why.
 
 use crate::{
-    caller, census, confine, descriptors, exit, fork, fork_group, heap, inline, leader, ledger, libc_heap,
-    memory_limit, profile, region_map, smaps, tape, trace,
+    caller, census, confine, descriptors, exit, fork, fork_group, heap, inline, ledger, libc_heap, memory_limit,
+    profile, region_map, smaps, tape, thread_processor, trace,
 };
 use hinterland_abi::{FaultPathName, ProcessRow, Settings, variables};
 use hinterland_backend::{Backend, OpenError, OpenOptions};
@@ -145,7 +145,7 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Ref
     // First, because a filter that this process inherited traps calls that name the far range, except those made there; also on the monitor
     // path: the program may confine itself later, when calls of ours that are under way would begin again elsewhere. Without such a filter,
     // something else in its place is told of then.
-    if hinterland_sys::trampoline::map().is_err() && hinterland_sys::seccomp::in_force() {
+    if hinterland_sys::trampoline::map().is_err() && seccomp::in_force() {
         return Err(Refusal::Covered);
     }
     let counted = memory_limit::count_before_ours();
@@ -221,7 +221,7 @@ fn begin_in_range(settings: &Settings, row: &'static ProcessRow) -> Result<Fault
         monitors: if slow && trace.is_none() { MONITORS_SLOW } else { 1 },
         cpus: settings.cpus,
         census: census::take,
-        processor_of: leader::processor,
+        processor_of: thread_processor::processor,
         housekeeping,
         ledger: ledger::get(),
         shared: fork_group::look,

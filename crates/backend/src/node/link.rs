@@ -10,7 +10,7 @@ use super::lanes::{Lanes, Taken};
 use super::limits::{AnswerLimit, BACKGROUND_LANES, BUSY_PAUSE, OWING, RETRIED_NS, SECOND_LIMIT, Timing};
 use super::link_estimate::SharedEstimate;
 use super::member::{Node, NodeAddress};
-use super::recall::Recall;
+use super::recall_request::RecallRequest;
 use super::views::Views;
 use crate::node_error::NodeError;
 use crate::sync::lock;
@@ -39,7 +39,7 @@ pub(super) struct Link {
     pub(super) last_report: LastReport,
     answered: Answered,
     /// What the node wants back of them.
-    pub(super) recall: Recall,
+    pub(super) recall: RecallRequest,
     /// When it refused a slab for want of room, since it last leased one or got one back.
     full: Mutex<Option<Instant>>,
     /// When a connection for the second of two could not be made at once.
@@ -70,7 +70,7 @@ impl Link {
             leases: AtomicU64::new(0),
             last_report: LastReport::default(),
             answered: Answered::default(),
-            recall: Recall::default(),
+            recall: RecallRequest::default(),
             full: Mutex::new(None),
             no_second: Mutex::new(None),
             views: Views::new(node.timing.view_silence),

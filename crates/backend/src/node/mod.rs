@@ -52,7 +52,7 @@ mod pings;
 mod placement;
 mod pool;
 mod rebuild;
-mod recall;
+mod recall_request;
 mod recalls;
 mod report;
 mod returns;

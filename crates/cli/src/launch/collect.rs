@@ -1,10 +1,10 @@
 //! Takes figures out of the ledger: looks at live processes, folds dead ones into the totals and frees their rows.
 //!
-//! A process is over when its row says so (it ended or called exec), when it has died (`lives`), or when it runs another
+//! A process is over when its row says so (it ended or called exec), when it has died (`liveness`), or when it runs another
 //! program than it said: one that is not managed. What it held of the budget is free then.
 
 use super::ledger::{LauncherLedger, claim};
-use super::lives::Lives;
+use super::liveness::Liveness;
 use crate::figures::{RowFigures, Totals};
 use crate::sample::{self, Process};
 use hinterland_abi::{ProcessRow, RowState};
@@ -15,15 +15,15 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 ///
 /// `child` is the program; it counts although it may have no row, unless it is the managed program that had one and is about
 /// to end: its memory is not unmanaged because nobody counts it any more.
-pub fn look(ledger: &LauncherLedger, totals: &mut Totals, lives: &mut Lives, child: Pid) -> u64 {
+pub fn look(ledger: &LauncherLedger, totals: &mut Totals, liveness: &mut Liveness, child: Pid) -> u64 {
     let mut rss_peak_bytes = 0;
     let mut over = Vec::new();
     let mut look = totals.look();
     let mut child_seen = false;
-    let live = live_or_over(ledger, lives, &mut over);
-    lives.keep(&live);
+    let live = live_or_over(ledger, liveness, &mut over);
+    liveness.keep(&live);
     for row in live {
-        let mut figures = read(row, lives);
+        let mut figures = read(row, liveness);
         let seen = Process::read(figures.pid);
         child_seen |= figures.pid == child.as_raw();
         rss_peak_bytes = rss_peak_bytes.max(seen.map_or(0, |seen| seen.rss_peak_bytes));
@@ -46,8 +46,8 @@ pub fn look(ledger: &LauncherLedger, totals: &mut Totals, lives: &mut Lives, chi
 }
 
 /// What live processes say of themselves.
-pub fn live_rows(ledger: &LauncherLedger, lives: &mut Lives) -> Vec<RowFigures> {
-    live_or_over(ledger, lives, &mut Vec::new()).into_iter().map(|row| read(row, lives)).collect()
+pub fn live_rows(ledger: &LauncherLedger, liveness: &mut Liveness) -> Vec<RowFigures> {
+    live_or_over(ledger, liveness, &mut Vec::new()).into_iter().map(|row| read(row, liveness)).collect()
 }
 
 /// Folds the rows of processes that ended orderly. Costs no look at `/proc`, so it can come often: rows are few.
@@ -59,10 +59,10 @@ pub fn fold_ended(ledger: &LauncherLedger, totals: &mut Totals) {
 }
 
 /// A process has died: folds those that said nothing about it, so that others may have what they held.
-pub fn look_for_dead(ledger: &LauncherLedger, totals: &mut Totals, lives: &mut Lives) {
+pub fn look_for_dead(ledger: &LauncherLedger, totals: &mut Totals, liveness: &mut Liveness) {
     let mut over = Vec::new();
-    let live = live_or_over(ledger, lives, &mut over);
-    lives.keep(&live);
+    let live = live_or_over(ledger, liveness, &mut over);
+    liveness.keep(&live);
     for (row, state) in over.into_iter().filter(|(_, state)| *state != RowState::Ended as u32) {
         fold(ledger, row, state, totals);
     }
@@ -70,17 +70,17 @@ pub fn look_for_dead(ledger: &LauncherLedger, totals: &mut Totals, lives: &mut L
 
 /// The last look, after the program has ended: what its rows say now is how it ended. Processes that run on are counted as
 /// they are.
-pub fn look_last(ledger: &LauncherLedger, totals: &mut Totals, lives: &mut Lives) {
+pub fn look_last(ledger: &LauncherLedger, totals: &mut Totals, liveness: &mut Liveness) {
     let mut over = Vec::new();
-    let live = live_or_over(ledger, lives, &mut over);
+    let live = live_or_over(ledger, liveness, &mut over);
     let mut look = totals.look();
     for (row, _) in &over {
-        let mut figures = read(row, lives);
+        let mut figures = read(row, liveness);
         let seen = Process::read(figures.pid);
         look.at_ended(&mut figures, seen.as_ref());
     }
     for row in &live {
-        let mut figures = read(row, lives);
+        let mut figures = read(row, liveness);
         let seen = Process::read(figures.pid);
         look.at(&mut figures, seen.as_ref());
     }
@@ -96,16 +96,16 @@ pub fn look_last(ledger: &LauncherLedger, totals: &mut Totals, lives: &mut Lives
 }
 
 /// A row's figures, with its process's number in the launcher's PID namespace.
-pub fn read(row: &ProcessRow, lives: &mut Lives) -> RowFigures {
+pub fn read(row: &ProcessRow, liveness: &mut Liveness) -> RowFigures {
     let figures = RowFigures::read(row);
-    let pid = lives.pid_of(row).unwrap_or(figures.pid);
+    let pid = liveness.pid_of(row).unwrap_or(figures.pid);
     RowFigures { pid, ..figures }
 }
 
 /// Sorts the used rows: those of live processes are returned, the others, with the state they were seen in, go to `over`.
 fn live_or_over<'a>(
     ledger: &'a LauncherLedger,
-    lives: &mut Lives,
+    liveness: &mut Liveness,
     over: &mut Vec<(&'a ProcessRow, u32)>,
 ) -> Vec<&'a ProcessRow> {
     let mut live: Vec<&ProcessRow> = Vec::new();
@@ -116,7 +116,7 @@ fn live_or_over<'a>(
             over.push((row, state));
         } else if pid == 0 {
             // Being claimed; it has not said by whom.
-        } else if !lives.is_alive(row) || lives.pid_of(row).is_some_and(|pid| runs_another(row, pid)) {
+        } else if !liveness.is_alive(row) || liveness.pid_of(row).is_some_and(|pid| runs_another(row, pid)) {
             over.push((row, state));
         } else if state == RowState::Live as u32 {
             live.push(row);
@@ -223,12 +223,12 @@ mod tests {
         // Two at once, then one of them gone and a third in its row: never more than two at a time.
         fill(&rows[0], own().as_raw(), 1000);
         fill(&rows[1], own().as_raw(), 1000);
-        look(&ledger, &mut totals, &mut Lives::default(), own());
+        look(&ledger, &mut totals, &mut Liveness::default(), own());
         rows[1].state.store(RowState::Ended as u32, Release);
-        look(&ledger, &mut totals, &mut Lives::default(), own());
+        look(&ledger, &mut totals, &mut Liveness::default(), own());
         assert_eq!(rows[1].state.load(Relaxed), RowState::Free as u32);
         fill(&rows[1], dead(), 1000);
-        look_last(&ledger, &mut totals, &mut Lives::default());
+        look_last(&ledger, &mut totals, &mut Liveness::default());
         let json = summary(&totals);
         assert_eq!(json["managed_peak_bytes"], 2000 * 4096);
         assert_eq!(json["resident_managed_peak_bytes"], 2000 * 2048);
@@ -267,7 +267,7 @@ mod tests {
         let ledger = LauncherLedger::create(false).unwrap();
         let mut totals = Totals::default();
         fill(&ledger.get().processes[0], dead(), 500);
-        look_last(&ledger, &mut totals, &mut Lives::default());
+        look_last(&ledger, &mut totals, &mut Liveness::default());
         let json = summary(&totals);
         assert_eq!(
             (&json["fault_path"], &json["exit_code"], &json["signal"]),
@@ -285,10 +285,10 @@ mod tests {
         let ledger = LauncherLedger::create(false).unwrap();
         let mut totals = Totals::default();
         fill(&ledger.get().processes[0], own().as_raw(), 1000);
-        look(&ledger, &mut totals, &mut Lives::default(), own());
+        look(&ledger, &mut totals, &mut Liveness::default(), own());
         ledger.get().processes[0].state.store(RowState::Ended as u32, Release);
         for _ in 0..3 {
-            look(&ledger, &mut totals, &mut Lives::default(), own());
+            look(&ledger, &mut totals, &mut Liveness::default(), own());
         }
         assert_eq!(totals.peak.unmanaged_anonymous_bytes, 4096);
         assert_eq!(ledger.get().processes[0].state.load(Relaxed), RowState::Free as u32);
@@ -356,8 +356,8 @@ mod tests {
         let mut totals = Totals::default();
         assert_eq!(misnamed("", &schema, &summary(&totals)), Vec::<String>::new());
         fill(&ledger.get().processes[0], own().as_raw(), 1000);
-        look(&ledger, &mut totals, &mut Lives::default(), own());
-        look_last(&ledger, &mut totals, &mut Lives::default());
+        look(&ledger, &mut totals, &mut Liveness::default(), own());
+        look_last(&ledger, &mut totals, &mut Liveness::default());
         totals.threads.push(crate::figures::Activity::default());
         let json = summary(&totals);
         for list in ["processes", "threads", "backends"] {
@@ -370,7 +370,7 @@ mod tests {
     fn a_program_without_a_row_is_seen_from_outside() {
         let ledger = LauncherLedger::create(false).unwrap();
         let mut totals = Totals::default();
-        let rss = look(&ledger, &mut totals, &mut Lives::default(), own());
+        let rss = look(&ledger, &mut totals, &mut Liveness::default(), own());
         assert!(rss > 0);
         assert_eq!(totals.unmanaged_source, UnmanagedSource::Sampled);
         assert!(totals.peak.unmanaged_anonymous_bytes > 0);

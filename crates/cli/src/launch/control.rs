@@ -7,7 +7,7 @@
 use super::collect;
 use super::handover::Handover;
 use super::ledger::LauncherLedger;
-use super::lives::Lives;
+use super::liveness::Liveness;
 use super::service_level::Keeper;
 use super::{paths, readiness};
 use crate::config::{self, Bounds, RunConfig, Written};
@@ -61,7 +61,7 @@ struct Run<'a, 'b> {
     about: &'a mut About<'b>,
     ledger: &'a LauncherLedger,
     totals: &'a Totals,
-    lives: &'a mut Lives,
+    liveness: &'a mut Liveness,
     keeper: &'a mut Option<Keeper>,
 }
 
@@ -101,14 +101,14 @@ impl<'a> Control<'a> {
     }
 
     /// Takes and answers what clients ask, hands files over, and holds the service level.
-    pub fn serve(&mut self, ledger: &LauncherLedger, totals: &Totals, lives: &mut Lives) {
+    pub fn serve(&mut self, ledger: &LauncherLedger, totals: &Totals, liveness: &mut Liveness) {
         let is_silent = &ledger.get().handover_is_silent;
         let is_served = self.handover.as_mut().is_none_or(|handover| handover.serve(Instant::now()));
         if is_served && is_silent.load(Relaxed) != 0 {
             is_silent.store(0, Relaxed);
         }
         if let Some(keeper) = self.keeper.as_mut().filter(|keeper| keeper.due() <= Instant::now()) {
-            let budget = keeper.measure(ledger, totals, lives);
+            let budget = keeper.measure(ledger, totals, liveness);
             if ledger.get().commands.local_bytes() != Some(budget) {
                 ledger.get().commands.set_local(budget);
                 ring_all(ledger);
@@ -117,7 +117,7 @@ impl<'a> Control<'a> {
         }
         if let Some(clients) = &mut self.clients {
             let keeper = &mut self.keeper;
-            clients.serve(Instant::now(), &mut Run { about: &mut self.about, ledger, totals, lives, keeper });
+            clients.serve(Instant::now(), &mut Run { about: &mut self.about, ledger, totals, liveness, keeper });
         }
     }
 
@@ -214,13 +214,13 @@ impl Run<'_, '_> {
 
     /// The paths of the process that has most, where the user has named none.
     fn open_urls(&mut self) -> Vec<String> {
-        let rows = collect::live_rows(self.ledger, self.lives);
+        let rows = collect::live_rows(self.ledger, self.liveness);
         let row = rows.iter().filter(|row| row.is_managed()).max_by_key(|row| row.now.managed_bytes);
         row.map(|row| row.backends.iter().map(|backend| backend.url.clone()).collect()).unwrap_or_default()
     }
 
     fn read(&mut self) -> Status {
-        let rows = collect::live_rows(self.ledger, self.lives);
+        let rows = collect::live_rows(self.ledger, self.liveness);
         let rows: Vec<&RowFigures> = rows.iter().filter(|row| row.is_managed()).collect();
         let (mut counters, mut now) = (self.totals.counters, Gauges::default());
         for row in &rows {
@@ -317,7 +317,7 @@ impl Commanded for Run<'_, '_> {
 
     fn behind(&mut self, number: u64) -> (u64, Vec<Behind>) {
         let behind = not_applied(self.ledger, number);
-        let all: Vec<RowFigures> = behind.map(|row| collect::read(row, self.lives)).collect();
+        let all: Vec<RowFigures> = behind.map(|row| collect::read(row, self.liveness)).collect();
         let named = all.iter().take(NAMED_MAX).map(|row| Behind {
             pid: row.pid,
             program: row.program.clone(),

@@ -14,7 +14,7 @@ mod ending;
 mod handover;
 mod ledger;
 mod library;
-mod lives;
+mod liveness;
 mod notices;
 mod oom;
 mod outside;

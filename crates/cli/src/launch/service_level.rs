@@ -8,7 +8,7 @@
 
 use super::collect;
 use super::ledger::LauncherLedger;
-use super::lives::Lives;
+use super::liveness::Liveness;
 use super::thread_times::ThreadTimes;
 use crate::figures::{Counters, RowFigures, Totals};
 use crate::report::ServiceReport;
@@ -100,11 +100,11 @@ impl Keeper {
     }
 
     /// Measures, and says the budget that is right now, in bytes.
-    pub fn measure(&mut self, ledger: &LauncherLedger, totals: &Totals, lives: &mut Lives) -> u64 {
+    pub fn measure(&mut self, ledger: &LauncherLedger, totals: &Totals, liveness: &mut Liveness) -> u64 {
         let now = Instant::now();
         let elapsed_ns = u64::try_from(now.duration_since(self.last).as_nanos()).unwrap_or(u64::MAX);
         self.last = now;
-        let rows = collect::live_rows(ledger, lives);
+        let rows = collect::live_rows(ledger, liveness);
         let mut counters = totals.counters;
         rows.iter().for_each(|row| counters.combine(&row.counters, u64::saturating_add));
         let gone = Gone {

@@ -15,7 +15,7 @@ use super::collect;
 use super::control::Control;
 use super::ending::take_default;
 use super::ledger::LauncherLedger;
-use super::lives::Lives;
+use super::liveness::Liveness;
 use super::outside::Outside;
 use super::signals::{Arrived, Signals};
 use super::stopped::stop_with;
@@ -94,7 +94,7 @@ pub fn until_end(
         child,
         ledger,
         totals,
-        lives: Lives::default(),
+        liveness: Liveness::default(),
         program_end: None,
         pss_peak_bytes: 0,
         pss_due: Instant::now() + 4 * FIRST_LOOK,
@@ -111,9 +111,9 @@ pub fn until_end(
     loop {
         let next = due.min(folded + LOOK_MAX);
         if watch.wait(signals, &control, control.due().map_or(next, |asked| asked.min(next)))? {
-            collect::look_for_dead(watch.ledger, watch.totals, &mut watch.lives);
+            collect::look_for_dead(watch.ledger, watch.totals, &mut watch.liveness);
         }
-        control.serve(watch.ledger, watch.totals, &mut watch.lives);
+        control.serve(watch.ledger, watch.totals, &mut watch.liveness);
         let enough = watch.take_signals(&signals.arrived())?;
         let children = watch.reap()?;
         if let Some(end) = watch.program_end
@@ -138,7 +138,7 @@ struct Watch<'a> {
     child: Pid,
     ledger: &'a LauncherLedger,
     totals: &'a mut Totals,
-    lives: Lives,
+    liveness: Liveness,
     /// `None` while the program runs.
     program_end: Option<ProgramEnd>,
     pss_peak_bytes: u64,
@@ -166,7 +166,7 @@ impl Watch<'_> {
         let left = due.saturating_duration_since(Instant::now());
         // Rounded up, so that the loop does not spin through the last part of a millisecond.
         let millis = u16::try_from(left.as_millis() + 1).unwrap_or(u16::MAX);
-        let all = std::iter::once(signals.fd().as_fd()).chain(self.lives.descriptors());
+        let all = std::iter::once(signals.fd().as_fd()).chain(self.liveness.descriptors());
         let mut fds: Vec<PollFd<'_>> = all.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
         let processes = 1..fds.len();
         fds.extend(control.descriptors().map(|(fd, awaited)| PollFd::new(fd, awaited)));
@@ -253,7 +253,7 @@ impl Watch<'_> {
             // Those that were made while the others were being ended.
             self.end_all();
         }
-        collect::look_last(self.ledger, self.totals, &mut self.lives);
+        collect::look_last(self.ledger, self.totals, &mut self.liveness);
         self.name_absent();
         self.totals.not_managed = self.outside.take().map(|outside| outside.found).unwrap_or_default();
         let usage = getrusage(UsageWho::RUSAGE_CHILDREN).map_err(Error::system("getrusage"))?;
@@ -269,7 +269,7 @@ impl Watch<'_> {
 
     /// Looks at the ledger and at `/proc`.
     fn look(&mut self) {
-        let peak = collect::look(self.ledger, self.totals, &mut self.lives, self.child);
+        let peak = collect::look(self.ledger, self.totals, &mut self.liveness, self.child);
         self.rss_peak_bytes = self.rss_peak_bytes.max(peak);
         self.name_absent();
         self.look_at_pss();
@@ -294,7 +294,7 @@ impl Watch<'_> {
         let begun = Instant::now();
         let Some(outside) = self.outside.as_mut().filter(|_| begun >= self.outside_due) else { return };
         let spent = processor_time();
-        let rows: Vec<RowFigures> = collect::live_rows(self.ledger, &mut self.lives);
+        let rows: Vec<RowFigures> = collect::live_rows(self.ledger, &mut self.liveness);
         let found = outside.look(&rows);
         // Of the launcher's own time: on a busy machine it may have waited for a processor most of the time.
         let spent = processor_time().saturating_sub(spent);

@@ -1,6 +1,7 @@
 //! `hinterland node`: lends this machine's memory, and is listed in a pool. Its subcommands ask nodes and pools.
 
 mod ask;
+mod default_url;
 mod http;
 mod leave;
 mod list;
@@ -11,7 +12,6 @@ mod register;
 mod renewal;
 mod serve;
 mod status;
-mod usual;
 
 use crate::config::flags::{Credentials, Flags};
 use crate::error::{EXIT_REFUSED, complain};
@@ -276,9 +276,9 @@ pub fn run(args: &NodeArgs) -> ExitCode {
     let done = match &args.command {
         None => serve::run(&args.serve),
         Some(NodeCommand::List(list)) => list::run(&list.pool, &list.identity, list.json),
-        Some(NodeCommand::Status(status)) => usual::url(status.node.as_deref())
+        Some(NodeCommand::Status(status)) => default_url::or_default(status.node.as_deref())
             .and_then(|node| status::run(&node, &status.identity, status.json, status.watch)),
-        Some(NodeCommand::Drain(drain)) => usual::url(drain.node.as_deref())
+        Some(NodeCommand::Drain(drain)) => default_url::or_default(drain.node.as_deref())
             .and_then(|node| progress::drain(&node, &drain.identity, !drain.end, drain.wait)),
         Some(NodeCommand::Resize(resize)) => {
             progress::resize(&resize.node, &resize.identity, &resize.capacity, resize.wait)

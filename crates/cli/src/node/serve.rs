@@ -2,7 +2,7 @@
 
 use super::renewal::Renewal;
 use super::{NodeError, ServeArgs};
-use super::{leave, log, metrics, register, usual};
+use super::{default_url, leave, log, metrics, register};
 use crate::host::Host;
 use crate::print;
 use hinterland_node::{Listening, Options};
@@ -86,7 +86,7 @@ fn listen(
         let place = register::Place::of(args, &listening.endpoint())?;
         return Ok((listening, place));
     }
-    let endpoint: Endpoint = usual::url(args.listen.as_deref())?.parse()?;
+    let endpoint: Endpoint = default_url::or_default(args.listen.as_deref())?.parse()?;
     let place = register::Place::of(args, &endpoint)?;
     Ok((Listening::start_with(&endpoint, options, credentials, insecure_loopback)?, place))
 }

@@ -7,7 +7,7 @@
 //! a program whose pages cannot be served.
 
 #[cfg(all(test, feature = "loom"))]
-mod orders;
+mod interleavings;
 mod overwriters;
 mod owned;
 mod table;

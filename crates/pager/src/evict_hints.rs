@@ -21,17 +21,17 @@ pub enum Leave {
 }
 
 /// See the module.
-pub(crate) struct Departing {
+pub(crate) struct EvictHints {
     pages: &'static Pages,
     now: HintRing,
     soon: HintRing,
 }
 
-impl Departing {
+impl EvictHints {
     /// # Errors
     /// `ENOMEM`.
-    pub(crate) fn new(pages: &'static Pages) -> Result<Departing, SysError> {
-        Ok(Departing { pages, now: HintRing::new()?, soon: HintRing::new()? })
+    pub(crate) fn new(pages: &'static Pages) -> Result<EvictHints, SysError> {
+        Ok(EvictHints { pages, now: HintRing::new()?, soon: HintRing::new()? })
     }
 
     /// The pages from `first` to before `end` may leave. False: not all of them could be noted.

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// What a node wants back of a session: a number of slabs, or all.
 #[derive(Default)]
-pub(super) struct Recall(AtomicU32);
+pub(super) struct RecallRequest(AtomicU32);
 
-impl Recall {
+impl RecallRequest {
     pub(super) fn set(&self, slabs: u32) {
         self.0.store(slabs, Relaxed);
     }

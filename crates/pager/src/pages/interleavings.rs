@@ -1,4 +1,4 @@
-//! All orders of the steps of threads that claim, complete, pin and wait for a page, tried by Loom (`crate::orders`).
+//! All orders of the steps of threads that claim, complete, pin and wait for a page, tried by Loom (`crate::interleavings`).
 
 use super::table::{ContentHash, PageTable};
 use crate::pin::{Pin, Pins};

@@ -38,7 +38,7 @@ const WALKS: usize = 3;
 
 /// See the module.
 #[derive(Default)]
-pub struct Lives {
+pub struct Liveness {
     watched: HashMap<Life, OwnedFd>,
     /// Numbers here of processes that name themselves otherwise.
     elsewhere: HashMap<Numbered, i32>,
@@ -50,7 +50,7 @@ fn own_namespace() -> u64 {
     *OWN.get_or_init(|| sample::pid_namespace(0).unwrap_or(0))
 }
 
-impl Lives {
+impl Liveness {
     /// Whether a row's process lives.
     pub fn is_alive(&mut self, row: &ProcessRow) -> bool {
         let life = Life::of(row);
@@ -121,23 +121,23 @@ mod tests {
     fn a_zombie_is_dead_and_so_is_a_number_that_is_another_processs() {
         let ledger = LauncherLedger::create(false).unwrap();
         let row = &ledger.get().processes[0];
-        let mut lives = Lives::default();
+        let mut liveness = Liveness::default();
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         row.pid.store(i32::try_from(child.id()).unwrap(), Relaxed);
-        assert!(lives.is_alive(row) && lives.is_alive(row));
-        assert_eq!(lives.descriptors().count(), 1);
+        assert!(liveness.is_alive(row) && liveness.is_alive(row));
+        assert_eq!(liveness.descriptors().count(), 1);
         // The row was taken long before this process started.
         row.taken_ns.store(1, Relaxed);
-        assert!(!lives.is_alive(row));
+        assert!(!liveness.is_alive(row));
         row.taken_ns.store(0, Relaxed);
         child.kill().unwrap();
         let begun = std::time::Instant::now();
-        while lives.is_alive(row) {
+        while liveness.is_alive(row) {
             assert!(begun.elapsed().as_secs() < 10, "a zombie still lives");
         }
-        lives.keep(&[]);
-        assert!(!lives.is_alive(row), "not waited for yet: a zombie");
+        liveness.keep(&[]);
+        assert!(!liveness.is_alive(row), "not waited for yet: a zombie");
         child.wait().unwrap();
-        assert!(!lives.is_alive(row));
+        assert!(!liveness.is_alive(row));
     }
 }
