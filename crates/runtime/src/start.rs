@@ -61,11 +61,15 @@ enum Refusal {
     #[error("it runs under Valgrind, which emulates its instructions and knows no userfaultfd")]
     Valgrind,
     #[error(
-        "something of the program's lies at {:#x}, where Hinterland makes its calls, and the program that started it is on the inline path, whose \
+        "the page at {at:#x}, where Hinterland makes its calls, cannot be mapped ({0}), and the program that started it is on the inline path, whose \
          filter of system calls it inherits; --fault-path monitor starts both",
-        hinterland_sys::trampoline::ADDRESS
+        at = hinterland_sys::trampoline::ADDRESS
     )]
-    Covered,
+    Covered(SysError),
+    #[error(
+        "the program that started it is on the inline path of another version of Hinterland, whose filter of system calls it inherits"
+    )]
+    OtherVersion,
     #[error("a descriptor cannot be kept: {0}")]
     Descriptor(#[from] std::io::Error),
     #[error("the inline fault path cannot be taken: {0}")]
@@ -145,8 +149,12 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Ref
     // First, because a filter that this process inherited traps calls that name the far range, except those made there; also on the monitor
     // path: the program may confine itself later, when calls of ours that are under way would begin again elsewhere. Without such a filter,
     // something else in its place is told of then.
-    if hinterland_sys::trampoline::map().is_err() && seccomp::in_force() {
-        return Err(Refusal::Covered);
+    let mapped = hinterland_sys::trampoline::map();
+    if seccomp::in_force() {
+        mapped.map_err(Refusal::Covered)?;
+        if inline::is_another_versions_in_force() {
+            return Err(Refusal::OtherVersion);
+        }
     }
     let counted = memory_limit::count_before_ours();
     // Before anything that could call an allocator of the program's: it may map its memory at addresses of its choice.

@@ -121,7 +121,7 @@ pub enum Priority {
     Prefetch = 1,
     /// Evicted and demoted pages.
     WriteBack = 2,
-    /// From one far memory to another: pages of a path that is dropped or that are promoted, rebuilt and moved slabs.
+    /// From one far memory to another: pages of a path that is dropped, pages that are promoted while the program is idle, rebuilt and moved slabs.
     Migration = 3,
 }
 

@@ -4,8 +4,8 @@
 //! location = file index 8 bits | slot 36 bits;  slot n = bytes n × 4096 … of that file
 //! ```
 //! A batch of stores is written in runs of neighbouring slots, a batch of loads is read in runs of neighbouring locations.
-//! Demand loads have workers of their own, and while one is under way all others keep their queues shallow; a migration less so, whose pace
-//! is that of the program.
+//! Demand loads have workers of their own, and while one is under way all others keep their queues shallow: one operation, or four of a migration,
+//! of which a switch rests for the program (`paths::pace`).
 //!
 //! **Fork.** Parent and child share the files that existed at the fork, for reading. The parent goes on writing to its file
 //! but not to slots that were in use at the fork: freed ones stay unused until the child and everybody who came out of it are
@@ -39,7 +39,7 @@ const DEMAND_WORKERS: usize = 8;
 const BACKGROUND_WORKERS: usize = 4;
 /// Operations of a background call that may be in flight while a demand load is under way.
 const SHALLOW: usize = 1;
-/// The same of a migration, which takes no more of the time than the program can spare (`paths::pace`): 512 KiB.
+/// The same of a migration: 512 KiB. A switch rests for the program (`paths::pace`), and a promotion begins after a look without loads.
 const SHALLOW_MIGRATION: usize = 4;
 /// Batches of stores between two looks at which relatives are gone, while slots wait for that.
 const BATCHES_BETWEEN_LOOKS: usize = 16;
@@ -327,7 +327,7 @@ impl FileBackend {
         out: &mut [Result<Location, StoreError>],
         mut meanwhile: Option<&mut dyn FnMut()>,
     ) {
-        // None waits for a page to be stored as for one to be loaded.
+        // No thread waits for a store as for a load.
         let priority = priority.max(Priority::WriteBack);
         assert_eq!(pages.len(), out.len(), "one answer for each page");
         for (pages, out) in pages.chunks(BOUNCE_PAGES).zip(out.chunks_mut(BOUNCE_PAGES)) {

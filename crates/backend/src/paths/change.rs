@@ -17,7 +17,7 @@ use hinterland_sys::confinement;
 use std::sync::Arc;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Between two attempts to do what could not be done.
 const RETRY: Duration = Duration::from_millis(500);
@@ -142,14 +142,25 @@ impl Paths {
 
     /// Moves a batch of pages away from a path that takes none any more, or closes it.
     fn empty_path(&self, path: usize) -> Result<Option<Duration>, String> {
-        let mark = || Mark::now(self.demanded.load(Relaxed));
+        let mark = || {
+            let served = self.served.load(Relaxed);
+            let demanded = self.demanded.load(Relaxed);
+            Mark::now(demanded, demanded > served)
+        };
         let (Moved { moved, unreadable, .. }, refused, rest) = {
             let mut emptying = lock(&self.emptying);
             let pipeline = emptying.get_or_insert_with(Pipeline::new);
+            // Another task of maintenance may be due earlier.
+            let rest = pipeline.rest_until.saturating_duration_since(Instant::now());
+            if !rest.is_zero() {
+                return Ok(Some(rest));
+            }
             pipeline.pace.begin(mark());
             let batch_pages = if pipeline.pace.is_needed() { BATCH_PAGES } else { ROOM_PAGES };
             let (moved, refused) = self.move_on(pipeline, path, batch_pages);
-            (moved, refused, pipeline.pace.end(mark()))
+            let rest = pipeline.pace.end(mark());
+            pipeline.rest_until = Instant::now() + rest;
+            (moved, refused, rest)
         };
         if moved > 0 {
             return Ok(Some(rest));

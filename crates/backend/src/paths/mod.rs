@@ -71,6 +71,8 @@ pub struct Paths {
     opener: Opener,
     /// Pages that the program has waited for while paths were changing.
     demanded: AtomicU64,
+    /// Those of them that it waits for no longer.
+    served: AtomicU64,
     /// The paths that take pages, in the order of preference.
     order: Mutex<Vec<usize>>,
     spread: Mutex<Spread>,
@@ -146,6 +148,7 @@ impl Paths {
             changed: AtomicU64::new(0),
             opener,
             demanded: AtomicU64::new(0),
+            served: AtomicU64::new(0),
             order,
             spread: Mutex::default(),
             ranked: Mutex::default(),
@@ -352,6 +355,22 @@ fn handle_of(location: Location) -> Handle {
     Handle::try_from(location.0).expect("a location of this backend")
 }
 
+/// A page that the program waits for while paths are changing.
+struct Demand<'a>(&'a Paths);
+
+impl Demand<'_> {
+    fn begin(paths: &Paths) -> Demand<'_> {
+        paths.demanded.fetch_add(1, Relaxed);
+        Demand(paths)
+    }
+}
+
+impl Drop for Demand<'_> {
+    fn drop(&mut self) {
+        self.0.served.fetch_add(1, Relaxed);
+    }
+}
+
 /// The error of a load of what is not there.
 fn nothing_at(location: Location) -> LoadError {
     LoadError::Damaged { url: "far memory".into(), location, what: "nothing is stored there (freed, or never stored)" }
@@ -370,9 +389,8 @@ impl Backend for Paths {
         priority: Priority,
         done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
     ) {
-        if self.is_changing.load(Relaxed) && priority == Priority::Demand {
-            self.demanded.fetch_add(1, Relaxed);
-        }
+        let is_counted = self.is_changing.load(Relaxed) && priority == Priority::Demand;
+        let _demand = is_counted.then(|| Demand::begin(self));
         // What the program waits for is one page.
         if let [item] = items {
             let (outer, handle) = (item.location, handle_of(item.location));

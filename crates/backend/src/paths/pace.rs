@@ -2,8 +2,10 @@
 //!
 //! What a step takes away from the program shows in how many pages it comes to wait for: they are counted while a step works and while it
 //! rests. A program that waits for `slowed` as many a second in steps as in rests is slowed to `share × slowed + (1 - share)` of its speed by
-//! steps that have a `share` of the time; the share is what leaves it `LEFT` of its speed. So who computes, or waits for a path that has
-//! bandwidth to spare, is hardly rested for, and who shares its only processor has four fifths of the time.
+//! steps that have a `share` of the time; the share is what leaves it `LEFT` of its speed. So a program that computes, or waits for a path that has
+//! bandwidth to spare, is hardly rested for, and one that shares its only processor has four fifths of the time.
+//!
+//! Pages that are prefetched are not waited for: a program that nearly always finds them there is not rested for.
 //!
 //! A rest that takes longer than it was to, because the processors are busy when it is over, is made up for: the next steps follow each other.
 
@@ -23,6 +25,9 @@ const AHEAD_SECONDS: f64 = 0.02;
 const REST_MAX_SECONDS: f64 = 1.0;
 /// What is older than about twice this is forgotten.
 const WINDOW_SECONDS: f64 = 0.1;
+/// The same of what tells little: fewer than `TELLING` pages.
+const WINDOW_MAX_SECONDS: f64 = 1.0;
+const TELLING: f64 = 4.0 * DOUBT;
 /// So many pages more on either side: few tell nothing.
 const DOUBT: f64 = 8.0;
 
@@ -38,22 +43,24 @@ impl Seen {
         #[allow(clippy::cast_precision_loss, reason = "a few thousands")]
         let pages = pages as f64;
         (self.pages, self.seconds) = (self.pages + pages, self.seconds + time.as_secs_f64());
-        if self.seconds > 2.0 * WINDOW_SECONDS {
+        let window = if self.pages > TELLING { WINDOW_SECONDS } else { WINDOW_MAX_SECONDS };
+        if self.seconds > 2.0 * window {
             (self.pages, self.seconds) = (self.pages / 2.0, self.seconds / 2.0);
         }
     }
 }
 
-/// A moment, and how many pages the program had waited for by then.
+/// A moment, how many pages the program had waited for by then, and whether it waits for one.
 #[derive(Clone, Copy)]
 pub(super) struct Mark {
     at: Instant,
     pages: u64,
+    is_waiting: bool,
 }
 
 impl Mark {
-    pub(super) fn now(pages: u64) -> Mark {
-        Mark { at: Instant::now(), pages }
+    pub(super) fn now(pages: u64, is_waiting: bool) -> Mark {
+        Mark { at: Instant::now(), pages, is_waiting }
     }
 
     fn since(self, other: Mark) -> (u64, Duration) {
@@ -70,7 +77,7 @@ pub(super) struct Pace {
     resting: Seen,
     /// Seconds of rest that are due; less than none: there were too many.
     owed: f64,
-    /// How long the program has waited for no page.
+    /// How long the program has waited for no page in rests.
     silent: Duration,
 }
 
@@ -79,7 +86,7 @@ impl Pace {
     pub(super) fn begin(&mut self, now: Mark) {
         if let Some(last) = self.last.replace(now) {
             let (pages, time) = now.since(last);
-            self.rested(pages, time);
+            self.rested(pages + u64::from(now.is_waiting), time);
         }
     }
 
@@ -92,10 +99,6 @@ impl Pace {
     fn rested(&mut self, pages: u64, time: Duration) {
         self.resting.add(pages, time);
         self.owed = (self.owed - time.as_secs_f64()).max(-AHEAD_SECONDS);
-        self.heard(pages, time);
-    }
-
-    fn heard(&mut self, pages: u64, time: Duration) {
         self.silent = if pages > 0 { Duration::ZERO } else { self.silent + time };
         if self.silent.as_secs_f64() > WINDOW_SECONDS {
             *self = Pace { last: self.last, ..Pace::default() };
@@ -104,7 +107,6 @@ impl Pace {
 
     fn worked(&mut self, pages: u64, time: Duration) -> Duration {
         self.working.add(pages, time);
-        self.heard(pages, time);
         if !self.is_needed() {
             return Duration::ZERO;
         }
@@ -115,7 +117,7 @@ impl Pace {
 
     /// The share of the time that steps may have.
     fn share(&self) -> f64 {
-        if self.resting.seconds < REST_MIN_SECONDS {
+        if self.resting.seconds < REST_MIN_SECONDS || self.working.pages + self.resting.pages < DOUBT {
             return SHARE_UNKNOWN;
         }
         let without = self.resting.pages / self.resting.seconds * self.working.seconds;
@@ -194,10 +196,19 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_few_pages_or_none_is_hardly_rested_for() {
+    fn a_program_that_waits_for_nothing_is_not_rested_for_and_one_that_waits_for_few_pages_is() {
         let mut pace = Pace::default();
         assert!((0..1000).all(|_| pace.worked(0, Duration::from_millis(1)).is_zero()) && !pace.is_needed());
-        assert!(beside(&mut pace, 0.0, 5.0, 4.0).0 > 0.85);
+        // Far memory that takes 20 ms for a page.
+        let (share, speed) = beside(&mut pace, 0.0, 50.0, 20.0);
+        assert!(share < 0.5 && speed > 0.5, "{share} and {speed}");
+    }
+
+    #[test]
+    fn a_step_that_stops_the_program_for_long_says_nothing_of_rests() {
+        let mut pace = Pace::default();
+        beside(&mut pace, 0.0, 20_000.0, 1.0);
+        assert!(!pace.worked(0, Duration::from_millis(300)).is_zero() && pace.is_needed());
     }
 
     #[test]

@@ -134,9 +134,9 @@ fn walk<P: Processes>(processes: &P, held: &P::Held, ancestor: i32) -> Result<Op
         if parent == ancestor {
             return Ok(Some(true));
         }
-        // The first process of the namespace.
+        // The first process of the namespace; or one that is being waited for, of which the kernel may say the same once.
         if parent == 0 {
-            return Ok(Some(false));
+            return Ok((processes.parent(held)? == Some(0)).then_some(false));
         }
         let next = processes.hold(parent)?;
         if processes.parent(held)? != Some(parent) {

@@ -11,7 +11,7 @@
 //!
 //! Served are processes that have the launcher's user and descend from it (`descent`). The kernel says both as the launcher's namespaces have them, whatever
 //! namespaces the other side is in. Nothing is read and nothing waited for: what is sent has room in a new connection. A launcher that has no descriptor left,
-//! to take a connection or to look at who connects, leaves both for a while and goes on then: meanwhile nothing is polled (`control::Acceptor`).
+//! to take a connection or to look at the process that connects, leaves both for a while and goes on then: meanwhile nothing is polled (`control::Acceptor`).
 
 use super::descent::{Exhausted, is_of_this_run};
 use crate::control::{self, Acceptor, Bound, Pause};
@@ -61,6 +61,9 @@ impl<'a> Handover<'a> {
 
     /// When to serve at the latest, whether something is readable or not.
     pub fn due(&self) -> Option<Instant> {
+        if self.unknown.is_some() {
+            return self.pause.due();
+        }
         let acceptors = std::iter::once(&self.bound.acceptor).chain(&self.named);
         acceptors.filter_map(Acceptor::due).chain(self.pause.due()).min()
     }

@@ -1,6 +1,6 @@
 //! Where a thread stands that waits for a monitor: `/proc/self/task/TID/syscall`, which tells its stack and instruction pointer.
 //!
-//! The files of a few threads stay open under protected numbers (as `leader` does). No fork is made while a monitor looks.
+//! The files of a few threads stay open under protected numbers (as `thread_processor` does). No fork is made while a monitor looks.
 
 use crate::descriptors;
 use hinterland_pager::Place;
