@@ -31,6 +31,7 @@ use hinterland_pager::{FAR_BASE, FAR_PAGES};
 use hinterland_sys::SysError;
 use hinterland_sys::seccomp::{self, Filter, Installed};
 use hinterland_units::PAGE_BYTES;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Faults of this process are signals.
@@ -65,20 +66,20 @@ pub(crate) fn activate(ready: eligibility::Eligible) -> Result<Installed, Activa
     hinterland_sys::thread::never_block(signals::RESERVED_SET);
     hinterland_sys::trampoline::describe();
     ready.sites.apply()?;
-    let installed = filter().install()?;
+    let installed = Filter::new(&syscalls::table::rules(), far_range()).install()?;
     crate::fork::raw::see(eligibility::is_caught_by_libc);
     crate::fork::vfork::begin(ready.traces);
     ACTIVE.store(true, Relaxed);
     Ok(installed)
 }
 
-/// Whether a filter of another version is in force: it traps calls that name the far range, wherever this version makes them.
-pub(crate) fn is_another_versions_in_force() -> bool {
-    seccomp::in_force() && !filter().installed()
+/// Whether the filter of this version is in force. One of another version traps calls that name the far range, wherever this version makes them.
+pub(crate) fn is_filter_in_force() -> bool {
+    seccomp::is_in_force(&syscalls::table::rules(), &far_range())
 }
 
-fn filter() -> Filter {
-    Filter::new(&syscalls::table::rules(), FAR_BASE..FAR_BASE + FAR_PAGES as usize * PAGE_BYTES)
+fn far_range() -> Range<usize> {
+    FAR_BASE..FAR_BASE + FAR_PAGES as usize * PAGE_BYTES
 }
 
 /// Makes a call that was stopped.

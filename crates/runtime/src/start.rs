@@ -147,12 +147,12 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Ref
         return Err(Refusal::Confined);
     }
     // First, because a filter that this process inherited traps calls that name the far range, except those made there; also on the monitor
-    // path: the program may confine itself later, when calls of ours that are under way would begin again elsewhere. Without such a filter,
-    // something else in its place is told of then.
+    // path: the program may confine itself later, when calls of ours that are under way would begin again elsewhere. Without such a filter, the choice of
+    // the path reports what else lies there.
     let mapped = hinterland_sys::trampoline::map();
     if seccomp::in_force() {
         mapped.map_err(Refusal::Covered)?;
-        if inline::is_another_versions_in_force() {
+        if !inline::is_filter_in_force() {
             return Err(Refusal::OtherVersion);
         }
     }

@@ -99,6 +99,18 @@ pub fn in_force() -> bool {
     probe::is_stamp(probe::answer())
 }
 
+/// Whether a filter with these very rules for this far range is in force, as [`Filter::installed`] says it of one that is built.
+pub fn is_in_force(rules: &[(u32, Rule)], far_range: &Range<usize>) -> bool {
+    probe::answer() == i32::from(stamp(rules, far_range))
+}
+
+fn stamp(rules: &[(u32, Rule)], far_range: &Range<usize>) -> u16 {
+    let words = runs(rules).into_iter().flat_map(|(number, rule)| [u64::from(number), rule.word()]);
+    let exempt = [trampoline::RETURN_ADDRESS as u64, trampoline::INSIDE_RETURN_ADDRESS as u64];
+    let range = [far_range.start as u64, far_range.end as u64, exempt[0], exempt[1], TRAP_MARK.into()];
+    probe::stamp(words.chain(range))
+}
+
 /// A filter, ready to be installed.
 #[derive(Clone, Debug)]
 pub struct Filter {
@@ -129,10 +141,7 @@ impl Filter {
         assert!(
             [far_range.start, far_range.end].iter().all(|end| end.is_multiple_of(1 << 32)) && !far_range.is_empty()
         );
-        let words = runs(rules).into_iter().flat_map(|(number, rule)| [u64::from(number), rule.word()]);
-        let exempt = [trampoline::RETURN_ADDRESS as u64, trampoline::INSIDE_RETURN_ADDRESS as u64];
-        let range = [far_range.start as u64, far_range.end as u64, exempt[0], exempt[1], TRAP_MARK.into()];
-        let stamp = probe::stamp(words.chain(range));
+        let stamp = stamp(rules, &far_range);
         Filter { program: assemble::program(rules, &far_range, stamp), stamp }
     }
 

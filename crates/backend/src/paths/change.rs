@@ -151,16 +151,14 @@ impl Paths {
             let mut emptying = lock(&self.emptying);
             let pipeline = emptying.get_or_insert_with(Pipeline::new);
             // Another task of maintenance may be due earlier.
-            let rest = pipeline.rest_until.saturating_duration_since(Instant::now());
+            let rest = pipeline.pace.left_of_rest(Instant::now());
             if !rest.is_zero() {
                 return Ok(Some(rest));
             }
             pipeline.pace.begin(mark());
             let batch_pages = if pipeline.pace.is_needed() { BATCH_PAGES } else { ROOM_PAGES };
             let (moved, refused) = self.move_on(pipeline, path, batch_pages);
-            let rest = pipeline.pace.end(mark());
-            pipeline.rest_until = Instant::now() + rest;
-            (moved, refused, rest)
+            (moved, refused, pipeline.pace.end(mark()))
         };
         if moved > 0 {
             return Ok(Some(rest));

@@ -112,7 +112,17 @@ impl Pace {
         }
         let share = self.share();
         self.owed = (self.owed + time.as_secs_f64() * (1.0 - share) / share).min(REST_MAX_SECONDS);
+        self.rest()
+    }
+
+    /// The rest that is due after a step.
+    fn rest(&self) -> Duration {
         if self.owed < REST_MIN_SECONDS { Duration::ZERO } else { Duration::from_secs_f64(self.owed) }
+    }
+
+    /// How much of the rest after the last step is left.
+    pub(super) fn left_of_rest(&self, now: Instant) -> Duration {
+        self.last.map_or(Duration::ZERO, |last| self.rest().saturating_sub(now.saturating_duration_since(last.at)))
     }
 
     /// The share of the time that steps may have.

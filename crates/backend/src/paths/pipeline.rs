@@ -17,7 +17,6 @@ use crate::sync::lock;
 use crate::{LoadError, LoadItem, Priority, StoreError};
 use hinterland_units::{PAGE_BYTES, PageBytes};
 use std::cell::RefCell;
-use std::time::Instant;
 
 /// Pages in one batch while the program waits for none: 1 MiB, so that a disk has eight operations under way.
 pub(super) const ROOM_PAGES: usize = 256;
@@ -29,8 +28,6 @@ pub(super) struct Pipeline {
     room: Staging,
     next_room: Staging,
     pub(super) pace: Pace,
-    /// No step begins before.
-    pub(super) rest_until: Instant,
 }
 
 impl Pipeline {
@@ -38,7 +35,7 @@ impl Pipeline {
 
     pub(super) fn new() -> Pipeline {
         let (room, next_room) = (Staging::of(ROOM_PAGES), Staging::of(ROOM_PAGES));
-        Pipeline { read: Vec::new(), room, next_room, pace: Pace::default(), rest_until: Instant::now() }
+        Pipeline { read: Vec::new(), room, next_room, pace: Pace::default() }
     }
 }
 

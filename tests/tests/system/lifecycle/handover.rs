@@ -1,6 +1,7 @@
 //! The launcher's side of the handover of its files (`namespaces` has the programs'): which process it takes the other end of a connection for, and what it
 //! does without descriptors.
 
+use super::namespaces::ASKS;
 use anyhow::{Context, Result, ensure};
 use hinterland_tests::launch::{Launch, Running};
 use hinterland_tests::skips;
@@ -143,22 +144,9 @@ fn number_of_another(test: &str) -> Result<()> {
     Ok(())
 }
 
-/// Connects to a path, and tells how many descriptors come.
-const ASKS: &str = "import os, socket
-s = socket.socket(socket.AF_UNIX)
-s.connect(os.environ['HINTERLAND_HANDOVER'])
-print('connected', flush=True)
-count = 0
-while True:
-    said, beside = s.recvmsg(1, 64)[:2]
-    count += len(beside)
-    if not said: break
-print('files', count)
-";
-
 /// A launcher that has no descriptor for what connects to its sockets sleeps all the same, and serves both when there are some.
 fn no_descriptors(test: &str) -> Result<()> {
-    let script = "echo ready; while [ ! -e go ]; do sleep 0.05; done; /usr/bin/python3 -c \"$PYTHON\"; echo ended";
+    let script = "echo ready; while [ ! -e go ]; do sleep 0.05; done; /usr/bin/python3 -c \"$PYTHON\" $HINTERLAND_HANDOVER; echo ended";
     let run = Run::start(test, script, ASKS)?;
     // Those which it opens and closes again and again come after.
     let is_kept = |number: &usize| {
@@ -182,7 +170,7 @@ fn no_descriptors(test: &str) -> Result<()> {
     client.write_all(b"nonsense\n")?;
     run.write("go", "")?;
     suite::wait_until("a program that has connected", || {
-        Ok(fs::read_to_string(run.running.directory.join("stdout"))?.contains("connected"))
+        Ok(fs::read_to_string(run.running.directory.join("stderr"))?.contains("connected"))
     })?;
     let slept = || -> Result<u64> { Ok(run.field("voluntary_ctxt_switches")?.parse()?) };
     let (begun, spent_before) = (slept()?, run.spent_ticks()?);

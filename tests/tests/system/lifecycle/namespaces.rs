@@ -208,9 +208,10 @@ fn socket_of_another(test: &str, path: &str) -> Result<()> {
 }
 
 /// Connects to a path, or to a name in the abstract namespace, and tells how many descriptors come.
-const ASKS: &str = "import socket, sys
+pub(super) const ASKS: &str = "import socket, sys
 s = socket.socket(socket.AF_UNIX)
 s.connect(sys.argv[1].replace('@', chr(0)))
+print('connected', file=sys.stderr, flush=True)
 count = 0
 while True:
     said, beside = s.recvmsg(1, 64)[:2]
