@@ -569,7 +569,7 @@ impl ReadAhead {
             let mut run = batch.pages.drain(at..at + len);
             let first = run.as_slice()[0].page();
             if !wanted.leaves_unmapped(first) {
-                mapped.add(self.map_run(first, run, landed.as_ptr(), &mut freed));
+                mapped.add(self.map_run(first, run, landed.as_ptr(), wanted.arrival(), &mut freed));
                 continue;
             }
             // A page that stays unmapped is a run of its own.
@@ -580,7 +580,13 @@ impl ReadAhead {
                         mapped.told_one_that_waits();
                     }
                     Err(owned) => {
-                        mapped.add(self.map_run(first, std::iter::once(owned), landed.as_ptr(), &mut freed));
+                        mapped.add(self.map_run(
+                            first,
+                            std::iter::once(owned),
+                            landed.as_ptr(),
+                            wanted.arrival(),
+                            &mut freed,
+                        ));
                     }
                 }
             }
@@ -602,13 +608,14 @@ impl ReadAhead {
         first: PageNo,
         run: impl ExactSizeIterator<Item = Owned>,
         from: *const u8,
+        how: Arrival,
         freed: &mut Vec<Released>,
     ) -> u32 {
         let pages = run.len();
         // SAFETY: the landing pages hold the verified content of these pages, which are missing and ours.
         let mapped = unsafe { self.pages.kernel.map_copy(self.pages.address(first), from, pages) };
         let there = mapped.map_or_else(|partial| partial.done / PAGE_BYTES, |()| pages);
-        let arrived = self.local.arrive(neighbours(first, there), Arrival::Prefetched);
+        let arrived = self.local.arrive(neighbours(first, there), how);
         for (index, owned) in run.enumerate() {
             if index >= there {
                 self.local.account.uncharge(1);

@@ -17,7 +17,7 @@ use hinterland_policy::{Arrival, Prefetch, Request};
 use hinterland_units::PageNo;
 
 /// The first bytes.
-const MAGIC: [u8; 8] = *b"HLdecis4";
+const MAGIC: [u8; 8] = *b"HLdecis5";
 
 /// Bytes before the first entry: the magic, the bytes of the entries, and whether it was full, as u64 (little endian).
 pub const HEAD_BYTES: usize = 24;

@@ -13,6 +13,8 @@ pub enum Arrival {
     Demand,
     /// It was prefetched and mapped; whether it will be used is not known.
     Prefetched,
+    /// The same, and the program has said that it will use it: it is not on trial.
+    Hinted,
     /// It was taken out as a victim and touched again before it was written back: proof that it is in use.
     SwapCacheHit,
 }
@@ -278,6 +280,12 @@ impl Prefetch {
             Prefetch::Window(_) | Prefetch::Block(_) => None,
             Prefetch::Batch(TapeBatch { key, .. }) | Prefetch::Hinted(HintBatch { key, .. }) => *key,
         }
+    }
+
+    /// How its pages arrive.
+    #[inline]
+    pub fn arrival(&self) -> Arrival {
+        if self.hinted().is_some() { Arrival::Hinted } else { Arrival::Prefetched }
     }
 
     /// The hints that ask for it.

@@ -81,8 +81,8 @@ impl EvictionPolicy for S3Fifo {
         let (queue, rounds) = match (how, place) {
             (Arrival::SwapCacheHit, Place::TakenMain) => (Queue::Main, HIT_ROUNDS),
             (Arrival::SwapCacheHit, _) => (Queue::Main, 0),
-            (Arrival::Demand | Arrival::Prefetched, Place::Ghost) => (Queue::Main, 0),
-            (Arrival::FirstTouch | Arrival::Demand, _) => (Queue::Young, 0),
+            (Arrival::Demand | Arrival::Prefetched | Arrival::Hinted, Place::Ghost) => (Queue::Main, 0),
+            (Arrival::FirstTouch | Arrival::Demand | Arrival::Hinted, _) => (Queue::Young, 0),
             (Arrival::Prefetched, _) => (Queue::Prefetched, 0),
         };
         self.lists.push(page, queue, rounds);

@@ -56,8 +56,10 @@ impl TwoQ {
 impl EvictionPolicy for TwoQ {
     fn arrived(&mut self, page: PageNo, how: Arrival) {
         let queue = match (how, self.lists.place(page)) {
-            (Arrival::SwapCacheHit, _) | (Arrival::Demand | Arrival::Prefetched, Place::Ghost) => Queue::Main,
-            (Arrival::FirstTouch | Arrival::Demand, _) => Queue::Young,
+            (Arrival::SwapCacheHit, _) | (Arrival::Demand | Arrival::Prefetched | Arrival::Hinted, Place::Ghost) => {
+                Queue::Main
+            }
+            (Arrival::FirstTouch | Arrival::Demand | Arrival::Hinted, _) => Queue::Young,
             (Arrival::Prefetched, _) => Queue::Prefetched,
         };
         self.lists.push(page, queue, 0);

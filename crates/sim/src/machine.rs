@@ -286,7 +286,7 @@ impl<'a> Machine<'a> {
             if causes.len() == CAUSES_MAX {
                 causes.pop_front();
             }
-            causes.push_back(how == Arrival::Prefetched);
+            causes.push_back(matches!(how, Arrival::Prefetched | Arrival::Hinted));
         }
     }
 

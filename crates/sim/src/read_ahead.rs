@@ -11,7 +11,7 @@ use hinterland_paging::{
     Claimed, Frames, HELP_PAGES, LANDING_PAGES, MappedPages, PendingWindow, Place, TakenSlot, Urgency, WindowBody,
     WindowQueue, batch_pages, claim_batch, claim_next_batch, pages_for_windows, runs_of,
 };
-use hinterland_policy::{Arrival, Comes, InFlight, Prefetch};
+use hinterland_policy::{Comes, InFlight, Prefetch};
 use hinterland_units::PageNo;
 use std::ops::Range;
 use std::vec;
@@ -333,7 +333,7 @@ impl Machine<'_> {
         // A page that stays unmapped is a run of its own.
         let waits = of.wanted.leaves_unmapped(self.work.page(run[0])) && self.waits(run[0], of, mapped).1.is_some();
         if !waits {
-            self.arrive(run, Arrival::Prefetched, State::Unused);
+            self.arrive(run, of.wanted.arrival(), State::Unused);
             mapped.add(u32::try_from(run.len()).unwrap_or(u32::MAX));
         }
         for slot in run {

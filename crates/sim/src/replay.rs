@@ -293,7 +293,7 @@ impl Replay<'_> {
         }
         let epoch = self.machine.arrive(&slots, how, State::Resident);
         let mapping = self.threads.get_mut(&thread).and_then(|in_hand| in_hand.mapping.as_mut());
-        if how == Arrival::Prefetched
+        if matches!(how, Arrival::Prefetched | Arrival::Hinted)
             && let Some((_, mapped)) = mapping
         {
             mapped.add(u32::try_from(pages.len()).unwrap_or(u32::MAX));

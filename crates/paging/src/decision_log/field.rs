@@ -79,7 +79,7 @@ macro_rules! one_of {
 }
 
 one_of! {
-    Arrival: FirstTouch, Demand, Prefetched, SwapCacheHit;
+    Arrival: FirstTouch, Demand, Prefetched, SwapCacheHit, Hinted;
     Request: FirstTouch, Major, Minor, PrefetchHit;
     Urgency: Ahead, Now;
     Way: Copy, Move;

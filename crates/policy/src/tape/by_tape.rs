@@ -63,7 +63,7 @@ impl EvictionPolicy for ByTape {
     fn arrived(&mut self, page: PageNo, how: Arrival) {
         let is_listed = self.holds.lock().arrived(page);
         // It will be used: it is not on trial as what a prefetcher guessed is.
-        let how = if is_listed && how == Arrival::Prefetched { Arrival::Demand } else { how };
+        let how = if is_listed && how == Arrival::Prefetched { Arrival::Hinted } else { how };
         self.policy.arrived(page, how);
     }
 

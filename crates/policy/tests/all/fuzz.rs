@@ -8,7 +8,8 @@ use rand::{Rng, SeedableRng};
 use std::collections::BTreeSet;
 
 const OPERATIONS: usize = 150_000;
-const ARRIVALS: [Arrival; 4] = [Arrival::FirstTouch, Arrival::Demand, Arrival::Prefetched, Arrival::SwapCacheHit];
+const ARRIVALS: [Arrival; 5] =
+    [Arrival::FirstTouch, Arrival::Demand, Arrival::Prefetched, Arrival::Hinted, Arrival::SwapCacheHit];
 
 struct Model {
     name: &'static str,

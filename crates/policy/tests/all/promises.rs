@@ -2,8 +2,9 @@
 
 use crate::harness::model::{Pager, replay};
 use crate::harness::{Faults, optimum};
-use hinterland_policy::{Streams, make};
+use hinterland_policy::{Arrival, Streams, make};
 use hinterland_testkit::patterns;
+use hinterland_units::PageNo;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -102,6 +103,39 @@ fn dead_pages_make_room_however_often_referenced() {
             let fetched = pages_fetched_after_take_over(name, window_pages_max);
             assert!(fetched <= BUDGET / 20, "{name}: {fetched} pages (read-ahead {window_pages_max})");
         }
+    }
+}
+
+/// The victims of a policy to which random pages of four budgets arrive, every second of them `as_said`, the others on demand.
+fn victims_where_pages_arrive(name: &str, as_said: Arrival) -> Vec<PageNo> {
+    let mut policy = make(name, BUDGET).expect("a known name");
+    let (mut resident, mut left) = (std::collections::BTreeSet::new(), Vec::new());
+    let mut random = SmallRng::seed_from_u64(6);
+    for turn in 0..BUDGET * 8 {
+        let page = PageNo(random.random_range(0..PAGES * 4));
+        if !resident.insert(page) {
+            continue;
+        }
+        policy.arrived(page, if turn % 2 == 0 { as_said } else { Arrival::Demand });
+        if resident.len() > BUDGET {
+            let seen = left.len();
+            policy.victims(1, &mut left);
+            left[seen..].iter().for_each(|victim| {
+                resident.remove(victim);
+                policy.written_back(*victim);
+            });
+        }
+    }
+    left
+}
+
+#[test]
+fn a_page_that_the_program_has_announced_is_not_on_trial() {
+    for name in ["s3-fifo", "2q"] {
+        let [demand, hinted, prefetched] =
+            [Arrival::Demand, Arrival::Hinted, Arrival::Prefetched].map(|how| victims_where_pages_arrive(name, how));
+        assert!(hinted == demand, "{name} treats it as if the program had waited for it");
+        assert!(prefetched != demand, "{name}: the arrivals are too few to test anything");
     }
 }
 
