@@ -7,7 +7,10 @@
 //!
 //! On the inline path there is a filter of ours in force, which the program has not asked for: `PR_GET_SECCOMP` does not tell of it.
 //!
-//! Sources: seccomp(2), PR_SET_SECCOMP(2const), PR_GET_SECCOMP(2const).
+//! Two settings of a thread's take from it what the library needs there: the processor's clock (`PR_SET_TSC`), which is read where a fault is
+//! timed, and system calls of its own (`PR_SET_SYSCALL_USER_DISPATCH`). They are answered as by a kernel without them (`EINVAL`).
+//!
+//! Sources: seccomp(2), PR_SET_SECCOMP(2const), PR_GET_SECCOMP(2const), PR_SET_TSC(2const), PR_SET_SYSCALL_USER_DISPATCH(2const).
 
 use crate::inline::syscalls::{is_far, refused};
 use crate::inline::user_copy;
@@ -16,6 +19,10 @@ use hinterland_sys::confinement::{self, INSTRUCTIONS_MAX};
 use hinterland_sys::{seccomp, trampoline};
 use libc::{c_int, c_long};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// linux/prctl.h.
+const PR_SET_SYSCALL_USER_DISPATCH: c_int = 59;
+const PR_SYS_DISPATCH_ON: usize = 1;
 
 /// The program has installed a filter.
 static INSTALLED: AtomicBool = AtomicBool::new(false);
@@ -53,6 +60,8 @@ pub(crate) fn call(number: c_long, arguments: [usize; 6], issue: impl Fn(usize) 
             Ok(libc::SECCOMP_MODE_FILTER) => Some(filter(pager, third, issue)),
             _ => None,
         },
+        (libc::SYS_prctl, libc::PR_SET_TSC) if low(second) == libc::PR_TSC_SIGSEGV => Some(refused(libc::EINVAL)),
+        (libc::SYS_prctl, PR_SET_SYSCALL_USER_DISPATCH) if second == PR_SYS_DISPATCH_ON => Some(refused(libc::EINVAL)),
         (libc::SYS_seccomp, code) => match code.cast_unsigned() {
             // With flags or an argument the kernel refuses it.
             libc::SECCOMP_SET_MODE_STRICT if second == 0 && third == 0 => strict(pager),

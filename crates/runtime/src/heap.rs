@@ -78,7 +78,7 @@ fn far(pointer: *mut c_void, bytes: usize) -> *mut c_void {
 /// malloc(3).
 #[inline]
 pub fn allocate(bytes: usize, caller: usize) -> *mut c_void {
-    if goes_far(bytes, caller) { far(jemalloc::allocate(bytes), bytes) } else { libc_heap::malloc(bytes) }
+    if goes_far(bytes, caller) { far(jemalloc::allocate(bytes), bytes) } else { libc_heap::malloc(bytes, caller) }
 }
 
 /// calloc(3).
@@ -177,7 +177,7 @@ unsafe fn reallocate_vector(pointer: *mut c_void, held: usize, bytes: usize) -> 
     if bytes <= held {
         return pointer;
     }
-    let larger = libc_heap::malloc(bytes);
+    let larger = libc_heap::malloc(bytes, 0);
     if !larger.is_null() {
         // SAFETY: the caller's promise; the new object is distinct, and larger than `held`.
         unsafe {

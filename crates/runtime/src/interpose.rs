@@ -34,6 +34,8 @@ mod signals;
 #[cfg(not(feature = "local-only"))]
 mod stat;
 #[cfg(not(feature = "local-only"))]
+mod thread_room;
+#[cfg(not(feature = "local-only"))]
 pub(crate) mod threads;
 
 #[cfg(not(target_arch = "x86_64"))]

@@ -2,7 +2,7 @@
 //! interposed names.
 
 use libc::{c_char, c_void, size_t};
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::Relaxed};
 
 unsafe extern "C" {
     fn __libc_malloc(bytes: size_t) -> *mut c_void;
@@ -14,22 +14,22 @@ unsafe extern "C" {
     fn __strndup(text: *const c_char, bytes: size_t) -> *mut c_char;
 }
 
-/// Whether the next call of `malloc` is awaited, and whether it came.
+/// Whether the next call of `malloc` is awaited, and the code that made it.
 static AWAITED: AtomicBool = AtomicBool::new(false);
-static CAME: AtomicBool = AtomicBool::new(false);
+static CALLER: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether `action` calls `malloc` of this module. For the start, when there is one thread.
-pub fn reached_by(action: impl FnOnce()) -> bool {
+/// The code from which `action` calls `malloc` of this module; `None`: it does not. For the start, when there is one thread.
+pub fn reached_by(action: impl FnOnce()) -> Option<usize> {
     AWAITED.store(true, Relaxed);
     action();
     AWAITED.store(false, Relaxed);
-    CAME.load(Relaxed)
+    Some(CALLER.load(Relaxed)).filter(|caller| *caller != 0)
 }
 
-/// malloc(3) of glibc.
-pub fn malloc(bytes: usize) -> *mut c_void {
+/// malloc(3) of glibc, for the code at `caller`.
+pub fn malloc(bytes: usize, caller: usize) -> *mut c_void {
     if AWAITED.load(Relaxed) {
-        CAME.store(true, Relaxed);
+        CALLER.store(caller, Relaxed);
     }
     // SAFETY: any size may be asked for.
     unsafe { __libc_malloc(bytes) }

@@ -59,8 +59,35 @@ fn stoppable() -> Option<&'static Pager> {
     let can = !confinement::is_confined()
         && last_thread::is_beside_ours()
         // To start a thread, libc takes memory. Where that is the program's, it may be far.
-        && (serves_itself || heap::is_managed() && !libc_heap::is_replaced() && are_started_by_libc());
+        && (serves_itself || heap::is_managed() && !libc_heap::is_replaced() && are_started_by_libc())
+        && can_start_threads();
     can.then_some(pager)
+}
+
+/// Whether the kernel lets this process start threads. It does not while its children are to be in another PID namespace, which is the first thing
+/// that clone3(2) looks at. So this asks for a thread with the number that the calling one has, which never begins.
+fn can_start_threads() -> bool {
+    /// `struct clone_args` of linux/sched.h, up to the numbers.
+    #[repr(C)]
+    #[derive(Default)]
+    struct Arguments {
+        flags: u64,
+        others: [u64; 7],
+        numbers: u64,
+        numbers_len: u64,
+    }
+    let number = raw::thread();
+    let flags = libc::CLONE_THREAD | libc::CLONE_SIGHAND | libc::CLONE_VM;
+    let arguments = Arguments {
+        flags: u64::from(flags.cast_unsigned()),
+        numbers: (&raw const number).addr() as u64,
+        numbers_len: 1,
+        ..Arguments::default()
+    };
+    // SAFETY: a number that is taken is refused (`EEXIST`, or `EPERM` without the right to choose one), and no thread begins.
+    let answer =
+        unsafe { raw::call(libc::SYS_clone3, [(&raw const arguments).addr(), size_of::<Arguments>(), 0, 0, 0, 0]) };
+    answer != -isize::try_from(libc::EINVAL).unwrap_or(0)
 }
 
 /// Makes a call while this thread is alone.

@@ -3,7 +3,8 @@
  *   across  it reserves 2 TiB across the beginning of the far range, opens a part there, drops some and gives all back
  *   insist  it reserves memory where it wishes, and takes nothing else, as the JVM's ZGC does
  *   reserve it reserves 8 TiB and opens parts, as MariaDB does
- * usage: addresses below|across|insist|reserve */
+ *   page    it reserves low addresses, where Hinterland makes its calls, then maps memory there
+ * usage: addresses below|across|insist|reserve|page */
 #define _GNU_SOURCE
 #include "../c/pattern.h"
 #include <stdio.h>
@@ -57,6 +58,12 @@ int main(int count, char **words) {
         printf("there %d\n", mmap(wished, TIB, PROT_NONE, reservation | MAP_FIXED, -1, 0) == wished);
     } else if (!strcmp(words[1], "across")) {
         printf("there %d\n", across());
+    } else if (!strcmp(words[1], "page")) {
+        char *low = (char *)0x10000, *page = (char *)0x17000;
+        printf("there %d\n", mmap(low, MIB, PROT_NONE, reservation | MAP_FIXED, -1, 0) == low);
+        fflush(stdout);
+        verify(memory, mebibytes * 256, 1, "after the reservation");
+        printf("there %d\n", mmap(page, 8192, access, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == page);
     } else if (!strcmp(words[1], "reserve")) {
         printf("there %d\n", reserve());
     } else {

@@ -1,12 +1,14 @@
 /* A process that shares its parent's memory (clone(2) with CLONE_VM, or vfork(2)) works on evicted pages ("old"), on pages that nobody
  * has touched ("new"), or on a mapping that it makes ("own"). Or
- * many do, one after the other, whose own stack is in far memory and deep ("far"). usage: tasks old|new|own clone|vfork|far */
+ * many do, one after the other, whose own stack is in far memory and deep ("far"). Or it and its parent copy evicted pages from each other
+ * ("peer"), which is the same memory. usage: tasks old|new|own clone|vfork|far; tasks old peer */
 #define _GNU_SOURCE
 #include "../c/pattern.h"
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -50,6 +52,37 @@ static int far_tasks(void) {
     return status;
 }
 
+/* Both directions of a conversation. */
+static int to_task[2], to_parent[2];
+
+/* Reads all of the memory of another process, and writes it back. */
+static void copy_from(pid_t other, const char *place) {
+    static uint64_t part[8192];
+    for (uint64_t at = 0; at < mebibytes << 20; at += sizeof part) {
+        struct iovec here = {part, sizeof part}, there = {(char *)memory + at, sizeof part};
+        if (process_vm_readv(other, &here, 1, &there, 1, 0) != sizeof part || memcmp(part, there.iov_base, sizeof part) ||
+            process_vm_writev(other, &here, 1, &there, 1, 0) != sizeof part) {
+            printf("WRONG: %s cannot copy at %lu\n", place, at);
+            return;
+        }
+    }
+}
+
+static int peer(void *unused) {
+    (void)unused;
+    char byte = 0;
+    copy_from(getppid(), "the task");
+    if (write(to_parent[1], &byte, 1) != 1 || read(to_task[0], &byte, 1) != 1) return 4;
+    return 3;
+}
+
+static void talk(pid_t pid) {
+    char byte = 0;
+    if (read(to_parent[0], &byte, 1) != 1) return;
+    copy_from(pid, "the parent");
+    if (write(to_task[1], &byte, 1) != 1) puts("WRONG: no answer");
+}
+
 int main(int count, char **words) {
     if (count < 3) return 98;
     what = words[1];
@@ -66,7 +99,10 @@ int main(int count, char **words) {
         if (pid == 0) _exit(task(NULL));
     } else {
         char *stack = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
-        pid = clone(task, stack + (1 << 20), CLONE_VM | SIGCHLD, NULL);
+        int peers = !strcmp(words[2], "peer");
+        if (pipe(to_task) || pipe(to_parent)) return 97;
+        pid = clone(peers ? peer : task, stack + (1 << 20), CLONE_VM | SIGCHLD, NULL);
+        if (peers) talk(pid);
     }
     int status = -1;
     waitpid(pid, &status, 0);

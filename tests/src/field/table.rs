@@ -63,7 +63,7 @@ pub const DOCUMENTED: [(&str, &str); 4] = [
     ("CPython's warning at a fork, for which it counts threads in `/proc/self/stat`", "../compatibility.md#limits"),
 ];
 
-const MEMORY: [Case; 16] = [
+const MEMORY: [Case; 17] = [
     case("by_number", "maps, drops and unmaps by libc's `syscall`, as SBCL does", program("mapped_by_number", &[])),
     case(
         "by_instruction",
@@ -94,6 +94,13 @@ const MEMORY: [Case; 16] = [
         program("field/addresses", &["below"]),
     ),
     case(
+        "page",
+        "reserves low addresses with `MAP_FIXED`, where Hinterland makes its calls, then maps memory there",
+        program("field/addresses", &["page"]),
+    )
+    .but(OVER_THE_PAGE, OVER_THE_PAGE)
+    .otherwise(),
+    case(
         "insists",
         "reserves memory where it wishes, and takes nothing else, as the JVM's ZGC does",
         program("field/addresses", &["insist"]),
@@ -115,7 +122,7 @@ const MEMORY: [Case; 16] = [
     ),
 ];
 
-const RUNTIMES: [Case; 12] = [
+const RUNTIMES: [Case; 13] = [
     case("own_malloc", "has an allocator of its own that keeps thread data in far memory", program("own_malloc", &[])),
     case(
         "own_pool",
@@ -134,6 +141,11 @@ const RUNTIMES: [Case; 12] = [
         "deepbind",
         "frees its memory in a library that it opened with `RTLD_DEEPBIND`, and the other way round",
         program("field/deepbind", &[]),
+    ),
+    case(
+        "small_stacks",
+        "has threads on the smallest stacks that POSIX allows, as the D runtime's collector has, and calls on far memory there",
+        program("field/small_stacks", &[]),
     ),
     case(
         "backtrace",
@@ -207,7 +219,7 @@ const BETWEEN: [Case; 13] = [
 
 const DEAF: Outcome = Named("a process with little far memory, which cannot be asked for its pages yet");
 
-const CHILDREN: [Case; 22] = [
+const CHILDREN: [Case; 23] = [
     case("no_descriptor_left", "forks without a free descriptor", program("full_table", &["full"])),
     case(
         "shared_files_clone",
@@ -244,10 +256,17 @@ const CHILDREN: [Case; 22] = [
     case("task_new", "it touches new pages", program("field/tasks", &["new", "clone"])),
     case("task_own", "it maps memory", program("field/tasks", &["own", "clone"])),
     case("task_far", "its own stack is in far memory, and deep", program("field/tasks", &["old", "far"])),
+    case(
+        "task_peer",
+        "it and its parent read and write each other's memory, which is the same",
+        program("field/tasks", &["old", "peer"]),
+    ),
     case("vfork_old", "a child of vfork reads evicted pages", program("field/tasks", &["old", "vfork"])),
     case("vfork_own", "a child of vfork maps memory", program("field/tasks", &["own", "vfork"])),
 ];
 
+const OVER_THE_PAGE: Outcome =
+    Named("a mapping over the page at 0x17000, from which Hinterland makes its calls, is refused");
 const OWN_TABLE: Outcome = Named("(CLONE_FILES without CLONE_VM) has a table of its own");
 
 const ALONE: [Case; 9] = [

@@ -38,6 +38,8 @@ const LOOK_MAX: Duration = Duration::from_millis(100);
 const TIME_SHARE: u32 = 100;
 /// After the program's end, the time until the user is told what the launcher waits for.
 const SILENT: Duration = Duration::from_secs(2);
+/// Between two looks while the launcher cannot be woken.
+const UNHEARD_LOOK: Duration = Duration::from_millis(20);
 /// Between two looks for memory outside the budget.
 const OUTSIDE_LOOK: Duration = Duration::from_secs(1);
 /// The exit code of a run that Hinterland ends.
@@ -173,6 +175,11 @@ impl Watch<'_> {
         match poll(&mut fds, PollTimeout::from(millis)) {
             Ok(_) => Ok(fds[processes].iter().any(|fd| fd.any() == Some(true))),
             Err(Errno::EINTR) => Ok(false),
+            // More descriptors than the launcher's own limit allows, which somebody has lowered: it looks now and then.
+            Err(Errno::EINVAL) => {
+                std::thread::sleep(left.min(UNHEARD_LOOK));
+                Ok(true)
+            }
             Err(errno) => Err(Error::system("poll")(errno)),
         }
     }

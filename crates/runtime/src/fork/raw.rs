@@ -430,7 +430,7 @@ pub unsafe extern "C" fn syscall() {
     )
 }
 
-/// seccomp(2), prctl(2): what confines the program is composed, everything else is made as it is.
+/// seccomp(2), prctl(2): what confines the program is composed or refused, everything else is made as it is.
 extern "C" fn confining_call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize) -> c_long {
     // SAFETY: the program's own call, but for a filter in the place of the one that it names.
     let issue = |third: usize| unsafe { call(number, a, b, third, d, e) };

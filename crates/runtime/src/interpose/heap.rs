@@ -1,7 +1,7 @@
 //! malloc(3) and its family. C++'s `new` and `delete` come through it.
 
 use super::with_caller;
-use crate::{errno, heap, libc_heap};
+use crate::{caller, errno, heap, libc_heap};
 use hinterland_units::PAGE_BYTES;
 use libc::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
@@ -120,6 +120,9 @@ fn foreign_realloc() -> Option<unsafe extern "C" fn(*mut c_void, usize) -> *mut 
 /// Whether calls to `malloc` arrive here: not if the program (or a library before this one) defines its own. Its memory
 /// then comes through `mmap`, which is managed all the same.
 ///
+/// Nor if a library before this one passes them on, as heaptrack's does: it is called for libc's own memory, too, which would become far, and a thread
+/// of ours that starts another one would wait for that library's locks, while a thread of the program's that has them waits for a page.
+///
 /// Tried, not compared: a program that takes `malloc`'s address may give it another one. What a foreign allocator returns is not freed: one
 /// that its program has not yet set up (GCL's) may take no block back.
 pub fn reaches_the_program() -> bool {
@@ -130,7 +133,11 @@ pub fn reaches_the_program() -> bool {
         let malloc: unsafe extern "C" fn(usize) -> *mut c_void = std::mem::transmute(malloc);
         let free: unsafe extern "C" fn(*mut c_void) = std::mem::transmute(free);
         let mut block = std::ptr::null_mut();
-        let reached = libc_heap::reached_by(|| block = malloc(1));
+        let reached = match libc_heap::reached_by(|| block = malloc(1)) {
+            Some(code) if caller::is_internal(code) => true,
+            Some(_) => return false,
+            None => false,
+        };
         if reached {
             free(block);
         } else {

@@ -1,10 +1,11 @@
 //! Threads and what the kernel does for them at their end.
 //!
-//! On the inline path, a thread has a stack for faults before its first instruction. On both paths, what the kernel reads and
-//! writes when a thread ends stays local, because it waits for no page then: the descriptor of a thread on a far stack, and
-//! robust mutexes.
+//! On the inline path, a thread has a stack for faults before its first instruction. On both paths, a small stack has room for what is ours on it
+//! (`thread_room`), and what the kernel reads and writes when a thread ends stays local, because it waits for no page then: the descriptor of a
+//! thread on a far stack, and robust mutexes.
 
 use super::next_symbol::next;
+use super::thread_room::Attributes;
 use crate::caller;
 use crate::inline::signals::mask;
 use crate::inline::stacks::{self, Stack, altstack, far};
@@ -104,9 +105,14 @@ pub unsafe extern "C" fn pthread_create(
     argument: *mut c_void,
 ) -> c_int {
     let next = next_create();
-    // SAFETY: the call is the program's, but for the routine.
+    // Our own threads have the stacks that they need.
+    let roomy = match caller::is_internal(routine as usize) {
+        true => Attributes::Given(attributes),
+        false => Attributes::with_room(attributes),
+    };
+    // SAFETY: the call is the program's, but for the routine and the room on the stack.
     start_with(routine, argument, libc::EAGAIN, attributes, |routine, argument| unsafe {
-        next(thread, attributes, routine, argument)
+        next(thread, roomy.as_ptr(), routine, argument)
     })
 }
 

@@ -8,6 +8,7 @@
 //! | the same with `MAP_FIXED` inside the far range | far, replacing what was there |
 //! | anything else with `MAP_FIXED` inside the far range | foreign: the pager gives the pages up |
 //! | with `MAP_FIXED` across an end of the far range | each part what it would be by itself |
+//! | with `MAP_FIXED` over the page of Hinterland's own calls | inaccessible: reserved around it; else refused with a message |
 //! | `MAP_STACK`, `MAP_GROWSDOWN`, `MAP_32BIT`, `MAP_HUGETLB`; shared; files; fixed outside | the kernel's |
 //! | larger than the largest free run; accessible, and larger than 4 TiB | the kernel's |
 //!
@@ -21,8 +22,9 @@ use crate::caller;
 use crate::memory_limit::{self, Account};
 use crate::profile;
 use crate::region_map::{self, Attributes, Kind, Locked, Place, RegionMap, Run};
+use hinterland_sys::{thread, trampoline};
 use hinterland_units::{PAGE_BYTES, PageNo};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 /// The arguments of mmap(2).
 #[derive(Clone, Copy, Debug)]
@@ -113,10 +115,37 @@ pub fn map(request: MapRequest, caller: usize) -> Outcome {
 /// A mapping at a commanded place, or the part of it on one side of an end of the far range.
 pub(super) fn map_part(request: &MapRequest) -> Outcome {
     match region_map::place_of(request.address, request.bytes) {
+        Place::Outside if replaces_the_page(request) => map_around_the_page(request),
         Place::Outside => request.pass_on(),
         Place::Inside(first, count) => map_fixed(request, first, count),
         Place::Across => map_across(request, Parts::new(request.address, request.bytes)),
     }
+}
+
+/// Whether a mapping outside the far range would replace the page of our own calls.
+fn replaces_the_page(request: &MapRequest) -> bool {
+    let end = request.address.saturating_add(request.bytes);
+    let covered = request.address < trampoline::ADDRESS + PAGE_BYTES && end > trampoline::ADDRESS;
+    covered && request.has(libc::MAP_FIXED) && trampoline::is_mapped()
+}
+
+/// Such a mapping: addresses alone are reserved around the page, as if it were reserved, too.
+fn map_around_the_page(request: &MapRequest) -> Outcome {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    let accessible = request.protection & PROTECTION_BITS != libc::PROT_NONE;
+    if accessible || !request.is_private_anonymous() {
+        if !SAID.swap(true, Relaxed) {
+            thread::write_stderr(
+                "hinterland: a mapping over the page at 0x17000, from which Hinterland makes its calls, is refused (ENOMEM); a program that \
+                 needs that address runs without Hinterland only\n",
+            );
+        }
+        return Err(libc::ENOMEM);
+    }
+    for (address, bytes) in trampoline::around(request.address, request.bytes) {
+        MapRequest { address, bytes, ..*request }.pass_on()?;
+    }
+    Ok(request.address)
 }
 
 /// Whether the program can be expected to need the address that it wishes.

@@ -24,7 +24,9 @@ pub fn trials() -> Vec<Trial> {
     let ways = PATHS.into_iter().flat_map(|path| WAYS.map(|way| as_natively(way, path)));
     let refused = PATHS.into_iter().flat_map(|path| REFUSED.map(|(way, words)| refusal(way, words, path)));
     let masked = PATHS.map(|path| as_natively("masks", path));
-    let all = ways.chain(refused).chain(masked).chain(both(gate)).chain(both(file)).chain(both(unlisted));
+    let settings = PATHS.into_iter().flat_map(|path| ["clock", "dispatch"].map(|way| setting(way, path)));
+    let all =
+        ways.chain(settings).chain(refused).chain(masked).chain(both(gate)).chain(both(file)).chain(both(unlisted));
     let servers = ["monitor", "inline", "auto"].map(sshd);
     all.chain(both(bare)).chain(both(started_under_a_filter)).chain(servers).collect()
 }
@@ -65,6 +67,16 @@ fn as_natively(way: &'static str, path: &'static str) -> Trial {
                 ended.expect_paging()?;
             }
         }
+        Ok(())
+    })
+}
+
+/// What would take the processor's clock or system calls from the library is answered as by a kernel that does not have it (`EINVAL`).
+fn setting(way: &'static str, path: &'static str) -> Trial {
+    trial(way, path, move |name| {
+        let program = c_program("thread_settings", &[])?.display().to_string();
+        let ended = Launch::new(name, &["--local", "16M", "--fault-path", path], &[&program, way])?.run()?;
+        ended.expect(0, &format!("{way} {}", libc::EINVAL))?.expect_paging()?;
         Ok(())
     })
 }

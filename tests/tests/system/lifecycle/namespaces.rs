@@ -41,6 +41,7 @@ pub fn trials() -> Vec<Trial> {
         }
         let other_root = format!("unshare -Urm sh -c '{OTHER_ROOT}'");
         add(&format!("user_root::{path}"), Box::new(move |test| shared(test, path, &other_root)));
+        add(&format!("no_threads::{path}"), Box::new(move |test| no_threads(test, path)));
         add(&format!("out_of_reach::{path}"), Box::new(move |test| out_of_reach(test, path)));
         add(&format!("filter_of_sockets::{path}"), Box::new(move |test| filter_of_sockets(test, path)));
         add(&format!("launcher_gone::{path}"), Box::new(move |test| launcher_gone(test, path)));
@@ -49,6 +50,15 @@ pub fn trials() -> Vec<Trial> {
     }
     add("strangers", Box::new(strangers));
     trials
+}
+
+/// A process that can start no thread, because its children are to be in another PID namespace, makes a call for processes with one thread: ours
+/// stay where they are needed, and the kernel says what it says to a process with several.
+fn no_threads(test: &str, path: &str) -> Result<()> {
+    let program = c_program("thread_settings", &[])?.display().to_string();
+    let ended = Launch::new(test, &["--local", "16M", "--fault-path", path], &[&program, "processes"])?.run()?;
+    ended.expect(0, &format!("processes {}", libc::EINVAL))?.expect_paging()?;
+    Ok(())
 }
 
 /// A run of a shell's script, and the directory of its launcher's sockets, whose name is short. `$PROGRAM` holds `mebibytes`.

@@ -20,6 +20,7 @@ pub fn trials() -> Vec<Trial> {
         suite::trial("lifecycle::start_up::variables", skips::no_userfaultfd, variables),
         suite::trial("lifecycle::start_up::saved_image", skips::no_userfaultfd, saved_image),
         suite::trial("lifecycle::start_up::covered", skips::no_userfaultfd, covered),
+        suite::trial("lifecycle::start_up::few_descriptors", skips::no_userfaultfd, few_descriptors),
     ]
 }
 
@@ -136,6 +137,18 @@ fn covered() -> Result<()> {
     let reasons = stats["processes"].as_array().into_iter().flatten().filter_map(|process| process["reason"].as_str());
     let reason = reasons.filter(|reason| reason.contains("whose filter of system calls it inherits")).count();
     ensure!(reason == 1 && ended.stderr.contains("(not managed)"), "{stats}{}", ended.stderr);
+    Ok(())
+}
+
+/// A limit below the descriptors that the launcher waits for does not end the run: the end of the program, and of its children, is seen all the same.
+fn few_descriptors() -> Result<()> {
+    let limit = |limit: &str| format!("prlimit --pid $PPID --nofile={limit}:4096");
+    let script = format!("{}; sleep 0.3; (sleep 0.1); {}; echo went on; exit 7", limit("1"), limit("1024"));
+    for path in ["monitor", "inline"] {
+        let arguments = ["--local", "16M", "--fault-path", path];
+        let launch = Launch::new("lifecycle::start_up::few_descriptors", &arguments, &["sh", "-c", &script])?;
+        launch.run()?.expect(7, "went on")?;
+    }
     Ok(())
 }
 

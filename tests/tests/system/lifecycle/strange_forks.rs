@@ -23,6 +23,8 @@ pub fn trials() -> Vec<Trial> {
             other("last_thread_ends", "last_thread", "last thread ok", skips::no_userfaultfd),
             own_malloc_behind("monitor"),
             own_malloc_behind("inline"),
+            wrapped_malloc("monitor"),
+            wrapped_malloc("inline"),
             unserved("monitor"),
             unserved("inline"),
             other("fork_without_root", "dropped_root", "child 0", no_device),
@@ -81,6 +83,19 @@ fn own_malloc_behind(path: &'static str) -> Trial {
         let program = c_program("own_malloc", &["-DPROGRAM", &library])?.display().to_string();
         let launch = Launch::new(&name, &["--local", "16M", "--fault-path", path], &[&program])?;
         launch.run()?.expect(0, "all right")?.expect_paging()?;
+        Ok(())
+    })
+}
+
+/// A library before ours that keeps a book of allocations under a lock, and passes them on: no thread of ours waits for that.
+fn wrapped_malloc(path: &'static str) -> Trial {
+    let name = format!("lifecycle::strange_forks::wrapped_malloc::{path}");
+    suite::trial(name.clone(), skips::no_userfaultfd, move || {
+        let library = c_program("wrapped_malloc", &["-DLIBRARY", "-shared", "-fPIC", "-fno-builtin"])?;
+        let program = c_program("wrapped_malloc", &[])?;
+        let script = format!("LD_PRELOAD={}:$LD_PRELOAD exec {}", library.display(), program.display());
+        let launch = Launch::new(&name, &["--local", "16M", "--fault-path", path], &["sh", "-c", &script])?;
+        launch.run()?.expect(0, "child 0x300")?.expect_paging()?;
         Ok(())
     })
 }

@@ -17,6 +17,7 @@ use super::{copy, is_error, refused, touches_far};
 use crate::asks::{self, Asked};
 use crate::inline::call::Call;
 use hinterland_pager::PinAccess;
+use hinterland_sys::confinement;
 
 /// Makes the call.
 pub(crate) fn between_processes(call: &Call) -> isize {
@@ -33,6 +34,9 @@ pub(crate) fn between_processes(call: &Call) -> isize {
     match (ours.sum(), theirs.sum()) {
         (Some(here), Some(there)) if here.far + there.far > 0 && flags == 0 => {
             drop(arrays);
+            if shares_memory(process) {
+                return with_itself(call, ours, theirs);
+            }
             let pages = asks::of_process(i32::try_from(process).unwrap_or(0));
             Transfer { call, process, asked: pages, ours: Cursor::new(ours), theirs: Cursor::new(theirs) }.run()
         }
@@ -41,7 +45,16 @@ pub(crate) fn between_processes(call: &Call) -> isize {
     }
 }
 
-/// Both sides are this very process: both are pinned. Fewer elements than asked for are a partial transfer, which the call may
+/// Whether another process has this very memory: a child of `clone` with `CLONE_VM`, or its parent. What may not be asked under a filter of the
+/// program's is not.
+fn shares_memory(process: usize) -> bool {
+    /// linux/kcmp.h.
+    const KCMP_VM: usize = 1;
+    let own = Call::ask(libc::SYS_getpid, [0; 6]).cast_unsigned();
+    !confinement::is_confined() && Call::ask(libc::SYS_kcmp, [own, process, KCMP_VM, 0, 0, 0]) == 0
+}
+
+/// Both sides are the same memory: both are pinned. Fewer elements than asked for are a partial transfer, which the call may
 /// return.
 fn with_itself(call: &Call, ours: Array, theirs: Array) -> isize {
     let access = own_access(call.number);
