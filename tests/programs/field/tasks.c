@@ -68,6 +68,15 @@ static void copy_from(pid_t other, const char *place) {
     }
 }
 
+/* The same in one piece, which is larger than the budget. */
+static void copy_all_from(pid_t other, const char *place) {
+    uint64_t *all = map(0);
+    struct iovec here = {all, mebibytes << 20}, there = {memory, mebibytes << 20};
+    if (process_vm_readv(other, &here, 1, &there, 1, 0) != (ssize_t)(mebibytes << 20)) printf("WRONG: %s cannot copy all\n", place);
+    verify(all, mebibytes * 256, 1, place);
+    munmap(all, mebibytes << 20);
+}
+
 static int peer(void *unused) {
     (void)unused;
     char byte = 0;
@@ -80,6 +89,8 @@ static void talk(pid_t pid) {
     char byte = 0;
     if (read(to_parent[0], &byte, 1) != 1) return;
     copy_from(pid, "the parent");
+    copy_all_from(pid, "the parent");
+    copy_all_from(getpid(), "itself");
     if (write(to_task[1], &byte, 1) != 1) puts("WRONG: no answer");
 }
 

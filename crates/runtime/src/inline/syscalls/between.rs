@@ -23,9 +23,6 @@ use hinterland_sys::confinement;
 pub(crate) fn between_processes(call: &Call) -> isize {
     let [process, start, count, other_start, other_count, _] = call.arguments;
     let (ours, theirs) = (Array { start, count }, Array { start: other_start, count: other_count });
-    if process == Call::ask(libc::SYS_getpid, [0; 6]).cast_unsigned() {
-        return with_itself(call, ours, theirs);
-    }
     let mut arrays = Pins::new();
     for array in [ours, theirs] {
         arrays.add(array.start, array.count.min(ELEMENTS_MAX) * ELEMENT, PinAccess::Read);
@@ -34,45 +31,22 @@ pub(crate) fn between_processes(call: &Call) -> isize {
     match (ours.sum(), theirs.sum()) {
         (Some(here), Some(there)) if here.far + there.far > 0 && flags == 0 => {
             drop(arrays);
-            if shares_memory(process) {
-                return with_itself(call, ours, theirs);
-            }
-            let pages = asks::of_process(i32::try_from(process).unwrap_or(0));
-            Transfer { call, process, asked: pages, ours: Cursor::new(ours), theirs: Cursor::new(theirs) }.run()
+            let same = shares_memory(process);
+            let asked = if same { None } else { asks::of_process(i32::try_from(process).unwrap_or(0)) };
+            Transfer { call, process, same, asked, ours: Cursor::new(ours), theirs: Cursor::new(theirs) }.run()
         }
         // Nothing far, or what the kernel refuses.
         _ => call.issue(call.arguments),
     }
 }
 
-/// Whether another process has this very memory: a child of `clone` with `CLONE_VM`, or its parent. What may not be asked under a filter of the
+/// Whether a process has this very memory: this one, a child of `clone` with `CLONE_VM`, or its parent. What may not be asked under a filter of the
 /// program's is not.
 fn shares_memory(process: usize) -> bool {
     /// linux/kcmp.h.
     const KCMP_VM: usize = 1;
     let own = Call::ask(libc::SYS_getpid, [0; 6]).cast_unsigned();
-    !confinement::is_confined() && Call::ask(libc::SYS_kcmp, [own, process, KCMP_VM, 0, 0, 0]) == 0
-}
-
-/// Both sides are the same memory: both are pinned. Fewer elements than asked for are a partial transfer, which the call may
-/// return.
-fn with_itself(call: &Call, ours: Array, theirs: Array) -> isize {
-    let access = own_access(call.number);
-    let (mut pins, mut arguments) = (Pins::new(), call.arguments);
-    if ours.sum().is_some() && ours.count > 0 {
-        arguments[2] = ours.pin_first(&mut pins, access, piece_bytes(false));
-    }
-    if theirs.sum().is_some() && theirs.count > 0 {
-        let other_access = if access == PinAccess::Read { PinAccess::Write } else { PinAccess::Read };
-        let bytes = pins.bytes() + piece_bytes(false);
-        arguments[4] = theirs.pin_first(&mut pins, other_access, bytes);
-    }
-    call.issue(arguments)
-}
-
-/// What the kernel does with our side.
-fn own_access(number: i64) -> PinAccess {
-    if number == libc::SYS_process_vm_readv { PinAccess::Write } else { PinAccess::Read }
+    process == own || !confinement::is_confined() && Call::ask(libc::SYS_kcmp, [own, process, KCMP_VM, 0, 0, 0]) == 0
 }
 
 /// A place in an array's buffers.
@@ -104,6 +78,8 @@ impl Cursor {
 struct Transfer<'a> {
     call: &'a Call,
     process: usize,
+    /// The other side is this very memory, too.
+    same: bool,
     /// Where the other process can be asked; `None`: it is not managed, or the kernel waits for its missing pages.
     asked: Option<Asked>,
     ours: Cursor,
@@ -115,7 +91,7 @@ impl Transfer<'_> {
     fn run(mut self) -> isize {
         let mut done = 0usize;
         while let (Some((ours, ours_len)), Some((theirs, theirs_len))) = (self.ours.rest(), self.theirs.rest()) {
-            let far = touches_far(ours, ours_len);
+            let far = touches_far(ours, ours_len) || self.same && touches_far(theirs, theirs_len);
             let len = ours_len.min(theirs_len).min(if far { piece_bytes(false) } else { CALL_BYTES });
             let answer = self.step(ours, theirs, len);
             if is_error(answer) && done > 0 {
@@ -137,7 +113,7 @@ impl Transfer<'_> {
             Some(_) if writes => self.look(theirs),
             _ => self.copy(ours, theirs, len),
         };
-        if self.asked.is_none() && answer == refused(libc::EFAULT) && touches_far(theirs, len) {
+        if self.asked.is_none() && !self.same && answer == refused(libc::EFAULT) && touches_far(theirs, len) {
             asks::say_who_is_deaf(i32::try_from(self.process).unwrap_or(0));
         }
         let Some(asked) = asked.filter(|_| answer == refused(libc::EFAULT) || writes && answer >= 0) else {
@@ -157,8 +133,15 @@ impl Transfer<'_> {
     }
 
     fn copy(&self, ours: usize, theirs: usize, len: usize) -> isize {
-        let access = own_access(self.call.number);
-        let _pin = crate::pager().filter(|_| touches_far(ours, len)).map(|pager| pin(pager, ours, len, access));
+        let (access, other_access) = match self.call.number {
+            libc::SYS_process_vm_readv => (PinAccess::Write, PinAccess::Read),
+            _ => (PinAccess::Read, PinAccess::Write),
+        };
+        let keep = |start, access| {
+            crate::pager().filter(|_| touches_far(start, len)).map(|pager| pin(pager, start, len, access))
+        };
+        let _ours = keep(ours, access);
+        let _theirs = self.same.then(|| keep(theirs, other_access));
         self.issue(self.call.number, ours, theirs, len)
     }
 

@@ -89,17 +89,6 @@ impl Array {
         });
         all
     }
-
-    /// Pins the first elements and what they name, as many as go; their number.
-    pub(super) fn pin_first(self, pins: &mut Pins, access: PinAccess, bytes: usize) -> usize {
-        pins.add(self.start, self.count.min(ELEMENTS_MAX) * ELEMENT, PinAccess::Read);
-        let mut pinned = 0;
-        let _ = self.each(|element| {
-            let fits = pinned == 0 || pins.bytes() + element.iov_len <= bytes;
-            (fits && pins.add(element.iov_base.addr(), element.iov_len.min(CALL_BYTES), access)).then(|| pinned += 1)
-        });
-        pinned
-    }
 }
 
 /// A part of an array, copied, of at most so many bytes.
