@@ -32,6 +32,9 @@ use std::sync::atomic::Ordering::Relaxed;
 struct Zeros([u8; ZERO_PAGES * PAGE_BYTES]);
 static ZEROS: Zeros = Zeros([0; ZERO_PAGES * PAGE_BYTES]);
 
+/// A thread that waits longer for a page whose prefetch is under way is held up: 3PO counts such *delayed hits* (§5).
+const LATE_NS: u64 = 2_000;
+
 /// See the module.
 pub(crate) struct Faults {
     pages: &'static Pages,
@@ -111,10 +114,19 @@ impl Faults {
         ns
     }
 
-    /// Counts a fault that has to wait for a busy page, if that is being prefetched.
-    pub(crate) fn count_late(&self, busy: Entry) {
-        if busy.state() == State::Fetching && busy.prefetched() {
+    /// Counts a fault that has to wait for a busy page, if that is being prefetched; whether it is.
+    pub(crate) fn count_late(&self, busy: Entry) -> bool {
+        let is_late = busy.state() == State::Fetching && busy.prefetched();
+        if is_late {
             self.pages.row().prefetch_late_faults.fetch_add(1, Relaxed);
+        }
+        is_late
+    }
+
+    /// Counts such a fault once more, if it took long.
+    pub(crate) fn count_late_for(&self, ns: u64) {
+        if ns > LATE_NS {
+            self.pages.row().prefetch_long_late_faults.fetch_add(1, Relaxed);
         }
     }
 

@@ -69,12 +69,15 @@ impl InlineFaults {
         let _signals = SignalsBlocked::already();
         let inside = self.pages.gate.enter();
         let watched = self.faults.watch(page, None);
-        self.scratches.with(|scratch| {
+        let is_late = self.scratches.with(|scratch| {
             // The kernel does not say whether the page is missing or protected: lifting a protection that is not there does no harm.
             let fault = Fault { address, write, write_protected: write, thread: 0 };
-            self.serve_and_wait(page, need, fault, scratch);
+            self.serve_and_wait(page, need, fault, scratch)
         });
         let ns = self.faults.count(begin);
+        if is_late {
+            self.faults.count_late_for(ns);
+        }
         if let Some(watched) = watched {
             watched.served(ns);
         }
@@ -84,15 +87,16 @@ impl InlineFaults {
         true
     }
 
-    fn serve_and_wait(&self, page: PageNo, need: Need, mut fault: Fault, scratch: &mut Scratch) {
-        let mut waits = false;
+    /// Whether it waited for a page that was being prefetched.
+    fn serve_and_wait(&self, page: PageNo, need: Need, mut fault: Fault, scratch: &mut Scratch) -> bool {
+        let (mut waits, mut is_late) = (false, false);
         loop {
             match self.faults.serve_page(page, fault, scratch) {
-                Outcome::Served => return,
+                Outcome::Served => return is_late,
                 Outcome::Again => {}
                 Outcome::Busy(entry) if !waits => {
                     waits = true;
-                    self.faults.count_late(entry);
+                    is_late = self.faults.count_late(entry);
                     // Where it has to wait: one of the pager's own threads that faults on a page which leaves is the one that takes it
                     // out. One that brings a page in for a call is not: it would map zeros in place of what another one takes out.
                     if need == Need::Fault {
@@ -101,7 +105,7 @@ impl InlineFaults {
                 }
                 Outcome::Busy(entry) => {
                     if self.wait_for(page, entry) {
-                        return;
+                        return is_late;
                     }
                 }
             }

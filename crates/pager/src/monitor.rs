@@ -184,7 +184,13 @@ impl Monitors {
             match self.faults.serve_page(page, fault, scratch) {
                 Outcome::Served => return,
                 // `WAITED` is set: the last step of the page's owner wakes the thread, and it faults again.
-                Outcome::Busy(entry) if self.pages.table.wait_on(page, entry) => return self.faults.count_late(entry),
+                Outcome::Busy(entry) if self.pages.table.wait_on(page, entry) => {
+                    if self.faults.count_late(entry) {
+                        // The monitor does not see for how long; being woken takes longer than what is short.
+                        self.faults.count_late_for(u64::MAX);
+                    }
+                    return;
+                }
                 Outcome::Busy(_) | Outcome::Again => {}
             }
         }

@@ -50,7 +50,14 @@ fn measure(name: &str, bytes: &[u8]) {
         millions / read_seconds
     );
     let local_pages = (recording.pages() * LOCAL_PERCENT / 100).max(1);
-    let pace = Pace { latency_ns: 15_000, page_ns: 3_277, fault_ns: 2_950, written_percent: 100 };
+    let pace = Pace {
+        latency_ns: 15_000,
+        page_ns: 3_277,
+        fault_ns: 2_950,
+        first_touch_ns: 2_950,
+        written_percent: 100,
+        ..Pace::default()
+    };
     for eviction in [Eviction::Lru, Eviction::Min] {
         let case = Case { local_pages, reserve_pages: 0, eviction };
         let mut tape = TapeWriter::new(std::io::sink(), &TapeHead::default(), recording.regions()).expect("as above");

@@ -80,6 +80,7 @@ statistics! {
             prefetch_hits: Pages = "Prefetched pages that were used, observed and inferred.";
             prefetch_hits_observed: Pages = "Of those, observed: first uses of prefetched pages that were left unmapped.";
             prefetch_late_faults: Faults = "Faults that waited for a page whose prefetch was under way.";
+            prefetch_long_late_faults: Faults = "Of those, faults that took longer than 2 µs; with a monitor all, because the thread is woken by the kernel.";
             prefetch_windows: Windows = "Windows that the prefetcher requested from far memory.";
             prefetch_window_pages: Pages = "Pages of those windows, wherever they were.";
             prefetch_windows_dropped: Windows = "Windows that were dropped because too many others came after them.";

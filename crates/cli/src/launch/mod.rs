@@ -184,6 +184,7 @@ fn launch(args: &RunArgs, asked: Asked<'_>) -> Result<Ending, Error> {
         ending: ended.ending,
         wall: started.elapsed(),
         program_wall: ended.at.duration_since(started),
+        processor: ended.processor,
         kernel_rss_peak_bytes: ended.rss_peak_bytes,
         tree_pss_peak_bytes: ended.pss_peak_bytes,
         budget: config.settings.local,

@@ -58,6 +58,8 @@ pub struct Ended {
     pub rss_peak_bytes: u64,
     /// The largest sampled proportional set of the whole tree, launcher included.
     pub pss_peak_bytes: u64,
+    /// Processor time of its processes.
+    pub processor: Duration,
     /// What `--slowdown` came to.
     pub service: Option<ServiceReport>,
 }
@@ -264,12 +266,14 @@ impl Watch<'_> {
         self.name_absent();
         self.totals.not_managed = self.outside.take().map(|outside| outside.found).unwrap_or_default();
         let usage = getrusage(UsageWho::RUSAGE_CHILDREN).map_err(Error::system("getrusage"))?;
+        let processor = usage.user_time() + usage.system_time();
         let reaped_peak_bytes = u64::try_from(usage.max_rss()).unwrap_or(0) << 10;
         Ok(Ended {
             ending: if self.refused { Ending::Exited(REFUSED) } else { end.ending },
             at: end.at,
             rss_peak_bytes: self.rss_peak_bytes.max(reaped_peak_bytes),
             pss_peak_bytes: self.pss_peak_bytes,
+            processor: Duration::from_nanos(u64::try_from(processor.num_nanoseconds()).unwrap_or(0)),
             service,
         })
     }

@@ -49,6 +49,8 @@ documented! {
         fatal: &'a [String],
         /// From the program's start to the end of the last process that it left.
         wall_seconds: f64,
+        /// Processor time of the processes that have ended, Hinterland's own threads in them included; a modelled link (`link=`) polls, which counts.
+        processor_seconds: f64,
         /// Where the local budget comes from when it is not given as a size; else null.
         budget_source: Option<&'a str>,
         /// What became of `--slowdown`, or null.
@@ -256,6 +258,7 @@ impl Summary<'_> {
             reason: &self.reason,
             fatal: &self.fatal,
             wall_seconds: run.wall.as_secs_f64(),
+            processor_seconds: run.processor.as_secs_f64(),
             budget_source: run.budget_source.as_deref(),
             managed_share_of_anonymous: self.managed_share_of_anonymous(),
             process_rss_peak_bytes: run.kernel_rss_peak_bytes,

@@ -46,6 +46,7 @@ mod tests {
             ending: Ending::Exited(0),
             wall: Duration::ZERO,
             program_wall: Duration::ZERO,
+            processor: Duration::ZERO,
             kernel_rss_peak_bytes: 0,
             tree_pss_peak_bytes: 0,
             budget: None,

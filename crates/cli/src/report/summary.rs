@@ -62,6 +62,8 @@ pub struct Run {
     pub wall: Duration,
     /// Until its own end.
     pub program_wall: Duration,
+    /// Processor time of its processes that have ended.
+    pub processor: Duration,
     /// Largest resident set of any of its processes, as the kernel accounts it.
     pub kernel_rss_peak_bytes: u64,
     /// Largest sampled proportional set of its process tree, launcher included; 0: never sampled.
@@ -264,6 +266,7 @@ mod tests {
             ending: Ending::Exited(0),
             wall: Duration::from_secs(2),
             program_wall: Duration::from_secs(2),
+            processor: Duration::from_secs(2),
             kernel_rss_peak_bytes: 0,
             tree_pss_peak_bytes: 0,
             budget: None,

@@ -41,10 +41,19 @@ pub fn order<'a>(head: &TapeHead, path: &'a Path) -> (u64, u32, &'a Path) {
     (head.begun_unix_s, head.process, path)
 }
 
+/// A trace of the folder: each file is read once, and held until its tape is planned.
+struct ReadTrace {
+    path: PathBuf,
+    bytes: Vec<u8>,
+}
+
 /// Plans a tape for each trace of a folder.
 pub(super) fn run(args: &PlanArgs) -> Result<(), Refusal> {
     if args.order == Some(OrderArg::Sets) {
         return Err(Refusal::OneTrace);
+    }
+    if args.run.is_some() {
+        return Err(Refusal::RunOfFolder);
     }
     let folder = args.traces.first().cloned().unwrap_or_default();
     let io = |path: &Path| {
@@ -59,17 +68,22 @@ pub(super) fn run(args: &PlanArgs) -> Result<(), Refusal> {
     if let Some(output) = &args.output {
         begin(output).map_err(io(output))?;
     }
+    let mut read = Vec::with_capacity(found.len());
+    for path in found {
+        read.push(ReadTrace { bytes: fs::read(&path).map_err(io(&path))?, path });
+    }
     let shares = match args.local {
-        Some(Budget::Bytes(local)) => shares(local, &found).map_err(io(&folder))?,
+        Some(Budget::Bytes(local)) => shares(local, &read),
         // Each one's own peak divides it already.
-        _ => vec![None; found.len()],
+        _ => vec![None; read.len()],
     };
     let (mut reports, mut forked, mut untouched) = (Vec::new(), 0, 0);
-    for (path, share) in found.into_iter().zip(shares) {
-        match plan_one(args, share, &path) {
+    for (trace, share) in read.into_iter().zip(shares) {
+        match plan_one(args, share, &trace) {
             Ok(Some(report)) => reports.push(report),
             Ok(None) => forked += 1,
             Err(Refusal::Plan { source: PlanError::Empty, .. }) => untouched += 1,
+            // The tape cannot be written.
             Err(refusal @ Refusal::Io { .. }) => return Err(refusal),
             Err(refusal) => complain(format_args!("{refusal}; there is no tape of it")),
         }
@@ -104,8 +118,8 @@ fn begin(output: &Path) -> io::Result<()> {
 
 /// The pages that each process of a folder has of local memory ([`plan::shares`]), by trace; `None`: all of it, because it is not known when
 /// the process lived.
-fn shares(local: ByteCount, paths: &[PathBuf]) -> io::Result<Vec<Option<u64>>> {
-    let recorded = paths.iter().map(|path| Recorded::of(path)).collect::<io::Result<Vec<_>>>()?;
+fn shares(local: ByteCount, traces: &[ReadTrace]) -> Vec<Option<u64>> {
+    let recorded: Vec<Recorded> = traces.iter().map(|trace| Recorded::of(&trace.bytes)).collect();
     let known: Vec<&Recorded> = recorded.iter().filter(|process| process.is_known).collect();
     if known.len() < recorded.len() {
         let count = recorded.len() - known.len();
@@ -116,7 +130,7 @@ fn shares(local: ByteCount, paths: &[PathBuf]) -> io::Result<Vec<Option<u64>>> {
     }
     let lives: Vec<Life> = known.iter().map(|process| process.life(&known)).collect();
     let mut shares = plan::shares(local.0 / PAGE_BYTES as u64, &lives).into_iter();
-    Ok(recorded.iter().map(|process| if process.is_known { shares.next() } else { None }).collect())
+    recorded.iter().map(|process| if process.is_known { shares.next() } else { None }).collect()
 }
 
 /// What a trace says of its process; of one that cannot be read, nothing.
@@ -132,9 +146,8 @@ struct Recorded {
 }
 
 impl Recorded {
-    fn of(path: &Path) -> io::Result<Recorded> {
-        let bytes = fs::read(path)?;
-        let Ok(trace) = Trace::open(&bytes) else { return Ok(Recorded::default()) };
+    fn of(bytes: &[u8]) -> Recorded {
+        let Ok(trace) = Trace::open(bytes) else { return Recorded::default() };
         let Head { process, begun_unix_s, begun_ns, .. } = *trace.head();
         let mut references = trace.references();
         let pages: HashSet<u64> = references.by_ref().flatten().map(|reference| reference.position()).collect();
@@ -142,7 +155,7 @@ impl Recorded {
         let took_ns = references.took_ns();
         // Versions 1 to 5 do not say how long it took, and imported ones nothing of the process.
         let is_known = process != 0 && begun_ns > 0 && !(references.is_whole() && took_ns == 0);
-        Ok(Recorded { is_known, process, begun_ns, took_ns, pages: pages.len() as u64 })
+        Recorded { is_known, process, begun_ns, took_ns, pages: pages.len() as u64 }
     }
 
     /// When it was: a program that has not closed its trace may have called exec, after which there is another one; else it may have gone on to
@@ -158,9 +171,9 @@ impl Recorded {
 }
 
 /// The plan of one trace, whose tape is written. `None`: it is of a child that is not known again.
-fn plan_one(args: &PlanArgs, share: Option<u64>, path: &Path) -> Result<Option<Report>, Refusal> {
-    let bytes = fs::read(path).map_err(|source| Refusal::Io { path: path.into(), source })?;
-    let trace = open(path, &bytes)?;
+fn plan_one(args: &PlanArgs, share: Option<u64>, read: &ReadTrace) -> Result<Option<Report>, Refusal> {
+    let ReadTrace { path, bytes } = read;
+    let trace = open(path, bytes)?;
     if !trace.head().forks.is_known() {
         return Ok(None);
     }

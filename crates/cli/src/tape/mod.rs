@@ -10,6 +10,7 @@
 //! ```
 
 mod compared;
+mod costs;
 pub mod folder;
 mod planned;
 mod report;
@@ -76,6 +77,13 @@ pub struct PlanArgs {
     /// Processor time from each reference to the next, in nanoseconds, instead of the trace's
     #[arg(long, value_name = "NS")]
     reference_ns: Option<u64>,
+    /// Figures of a run of the program in which pages came and left, as `hinterland run --stats` writes them: what the pager's work costs with
+    /// this data on this machine. Without it the predicted times are at least what is to be expected
+    #[arg(long, value_name = "STATS")]
+    run: Option<PathBuf>,
+    /// Processors that the program and the pager's threads share. Default: those that this process may use
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    processors: Option<u32>,
     /// As JSON
     #[arg(long)]
     json: bool,
@@ -104,6 +112,8 @@ Examples:
   hinterland trace -o fft.trace -- python3 fft.py small-input.npy
   hinterland tape fft.trace --local 20% -o fft.tape
   hinterland tape fft.trace --local 512M --link 5us:25Gb/s
+  hinterland run --local 40% --stats fft.json -- python3 fft.py small-input.npy
+  hinterland tape fft.trace --local 20% --run fft.json
   hinterland tape fft.trace --local 20% --json | jq '.sizes[] | {local_percent, slowdown}'
   hinterland tape query-1.trace query-2.trace --local 25% -o query.tape
   hinterland tape build/ --local 512M -o build-tapes/
@@ -112,8 +122,9 @@ Examples:
 
 A tape says for each thread which pages it needs next, which of them must be fetched, and which leave for them. It is right for programs \
 that touch the same pages in the same order whatever their input. Times are predicted: threads run one after the other, as they were \
-traced, and 500 pages at most are asked for ahead of each. A size at which everything is hidden from a link speed on waits there for less \
-than 1 % of its processor time.
+traced, each beside the pager's threads on the processors that there are, and 500 pages at most are asked for ahead of each. What the pager's work \
+takes depends on the data, so a run of the program has to say it (--run); without one it is that of the simulator, which compresses nothing. A size at \
+which everything is hidden from a link speed on waits there for less than 1 % of its processor time longer than without a link.
 
 With several traces of a program the answer is ordered: nine tenths of its pages are touched in the same order in all of them; set: most pages \
 are touched in phases whose pages agree, four fifths and more of them, in another order; or neither. Of a program of sets the tape is \
@@ -140,6 +151,10 @@ enum Refusal {
     Tape { path: PathBuf, source: TapeError },
     #[error("{}: its pages have {found} bytes; tapes are of pages of {}", path.display(), hinterland_units::PAGE_BYTES)]
     PageSize { path: PathBuf, found: u32 },
+    #[error("--run: {}: {why}", path.display())]
+    Run { path: PathBuf, why: String },
+    #[error("--run: the figures are of one program; of a folder, plan a tape by itself to see its times")]
+    RunOfFolder,
     #[error("{}: {source}", path.display())]
     Compare { path: PathBuf, source: CompareError },
     #[error("--order sets: the sets of phases are found by comparing runs: name two traces of the program, or more")]

@@ -1,10 +1,11 @@
 //! Planning: the trace is read, the sizes are planned, the tape of the wanted one is written.
 
+use super::costs::PagerCosts;
 use super::report::{self, Report};
 use super::{Eviction, OrderArg, PlanArgs, Refusal, table};
 use crate::error::complain;
 use crate::{output, print};
-use hinterland_sim::{Costs, FaultPath, reserve};
+use hinterland_sim::reserve;
 use hinterland_tape::plan::{self, Case, Pace, Plan, PlanError, Recording};
 use hinterland_tape::{Head, Trace};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES, PageCount};
@@ -48,6 +49,8 @@ pub struct Planned {
     pub head: Head,
     /// What was read of it.
     pub recording: Recording,
+    /// What times are predicted with.
+    pub costs: PagerCosts,
     /// The size that was asked for, with the eviction that was chosen.
     pub wanted: Plan,
     /// The same size with the other eviction.
@@ -103,7 +106,8 @@ pub fn open<'a>(path: &Path, bytes: &'a [u8]) -> Result<Trace<'a>, Refusal> {
 /// Plans from a trace, and writes the tape. `share`: the pages that it is for; `None`: what `--local` says of this trace alone.
 pub fn of(args: &PlanArgs, share: Option<u64>, path: PathBuf, trace: Trace<'_>) -> Result<Planned, Refusal> {
     let recording = Recording::read(&trace, args.reference_ns).map_err(refuse(&path))?;
-    Planning { args, share, path, trace, recording }.plan()
+    let costs = PagerCosts::of(args, trace.head(), &recording)?;
+    Planning { args, share, path, trace, recording, costs }.plan()
 }
 
 /// The same, which is reported, with what a reader of the figures must know.
@@ -128,6 +132,7 @@ struct Planning<'a> {
     path: PathBuf,
     trace: Trace<'a>,
     recording: Recording,
+    costs: PagerCosts,
 }
 
 impl Planning<'_> {
@@ -146,8 +151,17 @@ impl Planning<'_> {
         }
         let mut plans = plans.into_iter();
         let (wanted, other) = plans.next().zip(plans.next()).expect("both evictions are planned");
-        let Planning { path: trace, trace: bytes, recording, .. } = self;
-        Ok(Planned { trace, head: bytes.head().clone(), recording, wanted, other, sizes: plans.collect(), tape_bytes })
+        let Planning { path: trace, trace: bytes, recording, costs, .. } = self;
+        Ok(Planned {
+            trace,
+            head: bytes.head().clone(),
+            recording,
+            costs,
+            wanted,
+            other,
+            sizes: plans.collect(),
+            tape_bytes,
+        })
     }
 
     /// A budget as `run` has it, of the recorded peak.
@@ -197,15 +211,8 @@ impl Planning<'_> {
         })
     }
 
-    /// Faults cost what they cost inline: the simulator's figures.
     fn pace(&self) -> Pace {
-        let PlanArgs { link, written, .. } = self.args;
-        Pace {
-            latency_ns: link.latency_ns,
-            page_ns: link.page_ns(),
-            fault_ns: Costs::of(FaultPath::Inline).fault_ns,
-            written_percent: *written,
-        }
+        self.costs.pace(self.args)
     }
 }
 

@@ -1,6 +1,7 @@
 //! What was planned, as it is written to JSON.
 
 use super::PlanArgs;
+use super::costs::PagerCosts;
 use super::planned::Planned;
 use hinterland_tape::plan::{Plan, ThreadPlan};
 use hinterland_units::PageCount;
@@ -30,6 +31,8 @@ pub struct Report {
     pub tape_bytes: Option<u64>,
     /// The link that times are predicted for.
     pub link: String,
+    /// What the pager's work is taken to cost.
+    pub costs: PagerCosts,
     /// Of 100 pages that come back, so many are written to before they leave again.
     pub written_percent: u8,
     /// The size that was asked for.
@@ -59,17 +62,19 @@ pub struct Size {
     pub bytes_in: u64,
     /// Bytes that it carries away.
     pub bytes_out: u64,
-    /// How often the program waits for the link.
+    /// How often the program waits for pages.
     pub waits: u64,
     /// For how long; like all times, none where the trace has none.
     pub stall_seconds: Option<f64>,
+    /// Of that, what it waits for processors: where no link is slow.
+    pub crowded_seconds: Option<f64>,
     /// Time of faults on first touches and key pages.
     pub fault_seconds: f64,
     /// Predicted run time.
     pub run_seconds: Option<f64>,
     /// The same beside the processor time in the trace.
     pub slowdown: Option<f64>,
-    /// The slowest link speed, in Mb/s, at which the program waits for less than 1 % of its processor time; none: 400 Gb/s is too slow.
+    /// The slowest link speed, in Mb/s, with which the program waits for less than 1 % of its processor time longer than without a link; none: 400 Gb/s is too slow.
     pub hidden_from_mbit: Option<u64>,
 }
 
@@ -92,7 +97,7 @@ pub struct Thread {
     pub left_pages: u64,
     /// Processor time.
     pub cpu_seconds: Option<f64>,
-    /// Time that it waits for the link.
+    /// Time that it waits for pages.
     pub stall_seconds: Option<f64>,
 }
 
@@ -133,6 +138,7 @@ pub fn of(args: &PlanArgs, planned: &Planned) -> Report {
         tape: planned.tape_bytes.and(args.output.as_ref()).map(|path| path.display().to_string()),
         tape_bytes: planned.tape_bytes,
         link: args.link.name.clone(),
+        costs: planned.costs.clone(),
         written_percent: args.written,
         wanted: size(planned, wanted),
         other_eviction: size(planned, &planned.other),
@@ -159,6 +165,7 @@ fn size(planned: &Planned, plan: &Plan) -> Size {
         bytes_out: PageCount(plan.pages_out).bytes(),
         waits: sum(|thread| thread.waits),
         stall_seconds: has_times.then(|| seconds(plan.stalled_ns())),
+        crowded_seconds: has_times.then(|| seconds(plan.crowded_ns())),
         fault_seconds: seconds(sum(|thread| thread.fault_ns)),
         run_seconds: has_times.then(|| seconds(plan.run_ns())),
         slowdown: (has_times && planned.recording.cpu_ns() > 0).then_some(slowdown),

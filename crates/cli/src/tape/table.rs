@@ -1,5 +1,6 @@
 //! The plan for people: what was written, where the program waits, and a row for each size.
 
+use super::costs::PagerCosts;
 use super::report::{Report, Size};
 use crate::table::table;
 use hinterland_units::{ByteCount, Foreign, PageCount};
@@ -42,8 +43,13 @@ pub fn of(report: &Report) -> String {
     let ahead: u64 = report.threads.iter().map(|thread| thread.ahead_pages).sum();
     let first: u64 = report.threads.iter().map(|thread| thread.first_touches).sum();
     line("pages", format!("{} to fetch, {first} first touches; {ahead} fetched ahead at most", wanted.fetched_pages));
-    if let Some(stall) = wanted.stall_seconds {
-        line("link", format!("{}: the program waits for it {} times, {stall:.3} s", report.link, wanted.waits));
+    if let Some((stall, crowded)) = wanted.stall_seconds.zip(wanted.crowded_seconds) {
+        let link = &report.link;
+        line(
+            "waits",
+            format!("{} for pages, {stall:.3} s over {link}; {crowded:.3} s of it for processors", wanted.waits),
+        );
+        line("pager", costs(&report.costs));
         line("hidden", hidden(wanted));
     }
     for wait in &report.waits {
@@ -62,10 +68,26 @@ pub fn of(report: &Report) -> String {
     format!("{out}\n{columns}\n")
 }
 
+fn costs(costs: &PagerCosts) -> String {
+    let PagerCosts { run, come_ns, leave_ns, processors, .. } = costs;
+    let plural = if *processors == 1 { "processor" } else { "processors" };
+    #[allow(clippy::cast_precision_loss, reason = "figures for people")]
+    let [come, leave] = [*come_ns as f64 / 1e3, *leave_ns as f64 / 1e3];
+    let shared =
+        format!("{come:.1} µs for a page that comes, {leave:.1} for one that leaves, on {processors} {plural}");
+    match run {
+        Some(run) => format!("{shared} (as in {run})"),
+        None => format!("{shared}, without compression: times are the least to expect (--run)"),
+    }
+}
+
 fn hidden(size: &Size) -> String {
     match size.hidden_from_mbit {
         Some(megabits) => {
-            format!("from {} on: with such a link it waits for less than 1 % of its time", speed(megabits))
+            format!(
+                "from {} on: with such a link it waits for less than 1 % of its time longer than without",
+                speed(megabits)
+            )
         }
         None => "no link hides it, up to 400 Gb/s: it comes to more pages in less time".into(),
     }

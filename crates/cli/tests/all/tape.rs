@@ -55,7 +55,7 @@ fn a_plan_names_what_to_fetch_where_it_waits_and_from_which_link_on_it_does_not(
     let directory = tempfile::tempdir().unwrap();
     let path = trace(directory.path(), true);
     let file = directory.path().join("walk.tape");
-    let words = [path.to_str().unwrap(), "--local", "50%"];
+    let words = [path.to_str().unwrap(), "--local", "50%", "--processors", "2"];
     let report = json(&[&words[..], &["-o", file.to_str().unwrap()]].concat());
     assert_eq!((&report["pages"], &report["references"]), (&PAGES.into(), &(PAGES * ROUNDS).into()));
     let wanted = &report["wanted"];
@@ -87,6 +87,81 @@ fn a_plan_names_what_to_fetch_where_it_waits_and_from_which_link_on_it_does_not(
     {
         assert!(text.contains(part), "no {part}: {text}");
     }
+}
+
+/// The figures of a run of the walk in which 10,000 pages came and 12,000 left, 10 µs each beside all else.
+fn figures() -> Value {
+    let (cpu_seconds, first_touch_seconds) = (f64::from(PAGES * ROUNDS) * 20e-6, f64::from(PAGES) * 760e-9);
+    serde_json::json!({
+        "program": "/usr/bin/link", "processes": [{"program": "/usr/bin/walk"}], "fault_path": "inline", "processor_seconds": cpu_seconds + first_touch_seconds + 22_000.0 * 10e-6,
+        "touched_pages": PAGES, "first_touch_faults": 0, "major_faults": 1_000, "prefetched_pages": 9_000, "evicted_clean_pages": 1_000,
+        "evicted_dirty_pages": 10_000, "evicted_zero_pages": 500, "evicted_free_pages": 500, "compression_ratio": 2.0,
+        "backends": [{"url": "compressed:1G"}],
+    })
+}
+
+#[test]
+fn a_run_says_what_the_pagers_work_costs_on_the_processors_that_there_are() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = trace(directory.path(), true);
+    let run = directory.path().join("run.json");
+    let [path, run] = [&path, &run].map(|path| path.to_str().unwrap());
+    std::fs::write(run, figures().to_string()).unwrap();
+    let on = |processors: &str, more: &[&str]| {
+        json(&[&[path, "--local", "50%", "--link", "1us:400Gb/s", "--processors", processors], more].concat())
+    };
+    let report = on("1", &["--run", run]);
+    let costs = &report["costs"];
+    let near = |value: &Value, of: u64| value.as_u64().unwrap().abs_diff(of) <= 10;
+    assert!(near(&costs["come_ns"], 10_000) && near(&costs["leave_ns"], 10_000), "{costs}");
+    assert!(near(&costs["first_touch_ns"], 760), "{costs}");
+    assert_eq!((&costs["run"], &costs["processors"], &costs["drops_copies"]), (&run.into(), &1.into(), &true.into()));
+    // On one processor the run takes all of the work, one after the other.
+    let seconds = |value: &Value| value.as_f64().unwrap();
+    let wanted = &report["wanted"];
+    let [fetched, left] = [&wanted["fetched_pages"], &report["threads"][0]["left_pages"]].map(seconds);
+    let all = seconds(&report["cpu_seconds"]) + seconds(&wanted["fault_seconds"]) + (fetched + left) * 10e-6;
+    let run_seconds = seconds(&wanted["run_seconds"]);
+    assert!((run_seconds / all - 1.0).abs() < 0.01, "{run_seconds} and {all}");
+    assert!(seconds(&wanted["crowded_seconds"]) > 0.1, "{wanted}");
+    // Far memory that keeps no copies is sent what leaves.
+    assert_eq!(seconds(&wanted["bytes_out"]), left * 4096.0);
+    // 20 µs of the program's work beside 20 of the pager's, on a processor each.
+    let beside = seconds(&on("2", &["--run", run])["wanted"]["crowded_seconds"]);
+    assert!(beside < 0.1 * run_seconds, "{beside}");
+    let usual = on("2", &[]);
+    assert!(usual["costs"]["run"].is_null() && usual["costs"]["leave_ns"].as_u64().unwrap() < 10_000, "{usual}");
+    let text = String::from_utf8(tape(&[path, "--local", "50%"]).stdout).unwrap();
+    assert!(text.contains("times are the least to expect (--run)"), "{text}");
+    let text = String::from_utf8(tape(&[path, "--local", "50%", "--processors", "2", "--run", run]).stdout).unwrap();
+    assert!(
+        text.contains("10.0 µs for a page that comes, 10.0 for one that leaves, on 2 processors (as in "),
+        "{text}"
+    );
+    for (name, value, says) in [
+        (
+            "processes",
+            serde_json::json!([{"program": "/usr/bin/run"}]),
+            "a run of /usr/bin/link, and the trace is of walk",
+        ),
+        ("fault_path", "none".into(), "was not managed"),
+        ("backends", serde_json::json!([{"url": "compressed:1G?link=5us:25Gb/s"}]), "take a run without link="),
+        ("evicted_dirty_pages", Value::Null, "no figures of a run"),
+    ] {
+        let mut other = figures();
+        other[name] = value;
+        std::fs::write(run, other.to_string()).unwrap();
+        let refusal = refusal(&[path, "--local", "50%", "--run", run]);
+        assert!(refusal.contains(says), "{name}: {refusal}");
+    }
+    let mut few = figures();
+    ["prefetched_pages", "major_faults", "evicted_dirty_pages"].iter().for_each(|name| few[*name] = 0.into());
+    few["evicted_clean_pages"] = 0.into();
+    few["evicted_zero_pages"] = 499.into();
+    std::fs::write(run, few.to_string()).unwrap();
+    assert!(refusal(&[path, "--local", "50%", "--run", run]).contains("999 pages came and left"));
+    let folder = directory.path().to_str().unwrap();
+    assert!(refusal(&[folder, "--local", "50%", "--run", run]).contains("of a folder"));
 }
 
 #[test]

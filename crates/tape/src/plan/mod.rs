@@ -68,15 +68,25 @@ pub struct Case {
     pub eviction: Eviction,
 }
 
-/// What takes how long.
+/// What takes how long, and who does it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Pace {
     /// Of the link, from the last byte sent to the answer.
     pub latency_ns: u64,
     /// That one page occupies the link.
     pub page_ns: u64,
-    /// A fault that needs nothing from far memory: at first touches and key pages.
+    /// A fault at a key page, which needs nothing from far memory.
     pub fault_ns: u64,
+    /// A page that is touched for the first time.
+    pub first_touch_ns: u64,
+    /// Processor time of the pager for a page that comes.
+    pub come_ns: u64,
+    /// The same for one that leaves.
+    pub leave_ns: u64,
+    /// Processors that the thread and the pager share; 0: as many as they need.
+    pub processors: u32,
+    /// Far memory keeps no copy of a page that is local: whatever leaves is stored.
+    pub drops_copies: bool,
     /// Of 100 pages that come back and leave again, so many were written to meanwhile, where the trace does not tell.
     pub written_percent: u8,
 }
@@ -102,9 +112,11 @@ pub struct ThreadPlan {
     pub cpu_ns: u64,
     /// Time of faults on first touches and key pages.
     pub fault_ns: u64,
-    /// Time that it waits for the link.
+    /// Time that it waits for pages.
     pub stalled_ns: u64,
-    /// How often.
+    /// Of that, what it waits where no link is slow: for processors.
+    pub crowded_ns: u64,
+    /// How often it waits.
     pub waits: u64,
     /// The longest waits, longest first.
     pub worst: Vec<Stall>,
@@ -128,7 +140,7 @@ pub struct Plan {
     pub pages_in: u64,
     /// Pages that it carries away: no thread has them any longer, and they were written to.
     pub pages_out: u64,
-    /// The slowest of [`SPEEDS_MBIT`] at which the threads wait for less than a hundredth of their processor time; `None`: none is.
+    /// The slowest of [`SPEEDS_MBIT`] for which the threads wait less than a hundredth of their processor time; `None`: none is.
     pub hidden_from_mbit: Option<u64>,
 }
 
@@ -138,9 +150,14 @@ impl Plan {
         self.threads.iter().map(|thread| thread.cpu_ns + thread.fault_ns + thread.stalled_ns).sum()
     }
 
-    /// Time that the threads wait for the link, in nanoseconds.
+    /// Time that the threads wait for pages, in nanoseconds.
     pub fn stalled_ns(&self) -> u64 {
         self.threads.iter().map(|thread| thread.stalled_ns).sum()
+    }
+
+    /// Of that, the time that they wait for processors, in nanoseconds.
+    pub fn crowded_ns(&self) -> u64 {
+        self.threads.iter().map(|thread| thread.crowded_ns).sum()
     }
 
     /// Pages that the link carries.

@@ -3,7 +3,7 @@
 use super::division::Division;
 use super::memory::{Memory, Touch};
 use super::recording::{RecordedThread, Recording};
-use super::schedule::Schedule;
+use super::schedule::{Arriving, Schedule};
 use super::turns::{self, Receiver, Step};
 use super::{AHEAD_PAGES_MAX, AHEAD_PART, Case, HIDDEN_PART, Pace, Plan, PlanError, SPEEDS_MBIT, ThreadPlan};
 use crate::tape::{Arrival, Departure};
@@ -141,20 +141,23 @@ impl Running {
     }
 
     /// A page of a thread is local now. 1 if the link carries it.
-    fn held(&mut self, slot: u32, fetched: bool) -> u64 {
+    fn held(&mut self, slot: u32, fetched: bool, pace: &Pace) -> u64 {
         let holders = &mut self.holders[slot as usize];
         let carried = fetched && *holders == 0;
         *holders += 1;
         self.pages_in += u64::from(carried);
+        if carried && pace.drops_copies {
+            self.content[slot as usize] |= content::DIRTY;
+        }
         u64::from(carried)
     }
 
-    /// A page of a thread is no longer local. 1 if the link carries it away.
-    fn released(&mut self, slot: u32, pace: &Pace) -> u64 {
+    /// A page of a thread is no longer local. Whether it leaves, because no other has it; 1 if the link carries it away.
+    fn released(&mut self, slot: u32, pace: &Pace) -> (bool, u64) {
         let holders = &mut self.holders[slot as usize];
         *holders -= 1;
         if *holders > 0 {
-            return 0;
+            return (false, 0);
         }
         let content = &mut self.content[slot as usize];
         self.written += match *content {
@@ -169,7 +172,7 @@ impl Running {
         let carried = self.written / 100;
         self.written %= 100;
         self.pages_out += carried;
-        carried
+        (true, carried)
     }
 
     /// A page that is local for a thread was used.
@@ -224,7 +227,7 @@ impl Running {
         let cpu_ns = recording.cpu_ns();
         let mut stalled = [0_u64; SPEEDS_MBIT.len()];
         for share in &self.shares {
-            for (sum, ns) in stalled.iter_mut().zip(share.schedule.stalled_at()) {
+            for (sum, ns) in stalled.iter_mut().zip(share.schedule.held_up_at()) {
                 *sum += ns;
             }
         }
@@ -232,8 +235,8 @@ impl Running {
         let hidden = stalled.iter().position(hides).filter(|_| recording.has_times());
         let threads = self.shares.into_iter().zip(&recording.threads).map(|(share, thread)| {
             let Share { schedule, plan, .. } = share;
-            let (stalled_ns, waits) = (schedule.stalled_ns(), schedule.waits());
-            ThreadPlan { cpu_ns: thread.cpu_ns, stalled_ns, waits, worst: schedule.worst(), ..plan }
+            let (stalled_ns, crowded_ns, waits) = (schedule.stalled_ns(), schedule.crowded_ns(), schedule.waits());
+            ThreadPlan { cpu_ns: thread.cpu_ns, stalled_ns, crowded_ns, waits, worst: schedule.worst(), ..plan }
         });
         Plan {
             case: self.case,
@@ -253,20 +256,21 @@ impl Replay<'_, '_> {
         let (running, thread, cursor) = (&mut self.running[case], &self.recording.threads[index], &self.threads[index]);
         let position = cursor.position;
         let fetched = running.content[step.slot as usize] & (content::SOME | content::NEW) == content::SOME;
-        let mut pages_out = 0;
-        if let Some(leaves) = leaves {
-            pages_out = running.released(thread.own.global(leaves), self.pace);
-        }
-        let pages_in = running.held(step.slot, fetched);
+        let (is_gone, pages_out) =
+            leaves.map_or((false, 0), |leaves| running.released(thread.own.global(leaves), self.pace));
+        let pages_in = running.held(step.slot, fetched, self.pace);
         let share = &mut running.shares[index];
         let given_up = if leaves.is_some() { None } else { share.given_up.pop_front() };
         share.plan.left += u64::from(leaves.is_some() || given_up.is_some());
         *(if fetched { &mut share.plan.fetched } else { &mut share.plan.first_touches }) += 1;
         let ran_ns = step.cpu_ns + share.plan.fault_ns;
-        let is_key = share.schedule.arrive(position, ran_ns, pages_in, pages_out);
-        if is_key || !fetched {
-            share.plan.fault_ns += self.pace.fault_ns;
-        }
+        let work_ns = pages_in * self.pace.come_ns + u64::from(is_gone) * self.pace.leave_ns;
+        let is_key = share.schedule.arrive(Arriving { position, ran_ns, work_ns, pages_in, pages_out });
+        share.plan.fault_ns += match fetched {
+            false => self.pace.first_touch_ns,
+            true if is_key => self.pace.fault_ns,
+            true => 0,
+        };
         debug_assert_eq!(thread.own.global(slot), step.slot);
         let Some(tape) = self.tape.as_mut().filter(|_| case == 0) else { return Ok(()) };
         let (region, page) = self.recording.slots.page(step.slot);

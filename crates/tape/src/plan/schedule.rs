@@ -1,22 +1,30 @@
 //! When pages are there: a thread's arrivals over a link, prefetched as 3PO does it, at several link speeds at once.
 //!
 //! Every `batch` arrivals there is a key page, at which all pages up to `AHEAD_BATCHES` batches further are asked for (3PO §3.3:
-//! LOOKAHEAD = 4 · BATCH_SIZE). The link takes one page after the other, in their order: what leaves for a page, and the page. So a page
-//! is there at
+//! LOOKAHEAD = 4 · BATCH_SIZE). The link takes one page after the other, in their order: what leaves for a page, and the page. The
+//! processors take one arrival's work after the other: what the program has done since the arrival before, and what the pager does for the pages that
+//! come and leave. So a page is there at the later one of
 //!
 //! ```text
 //!   max(link free, its key page was touched) + page time · (pages in and out) + latency
+//!   max(processors free + program's time / P, its key page was touched) + pager's time / P          P = min(processors, WORKERS)
 //! ```
 //!
-//! and the thread waits until then if it comes earlier. What only leaves has to be gone by then. The link is the thread's alone.
+//! and the thread waits until then if it comes earlier. What only leaves has to be gone by then. Link and processors are the thread's alone. Which of
+//! the pager's threads does the work makes no difference: the evictor and the read-ahead thread both evict, and a thread of the program that
+//! waits on the inline path evicts and fetches by itself (decision 0046).
 
 use super::Pace;
 use hinterland_units::PAGE_BYTES;
 
 /// Link speeds at which it is told whether everything is hidden, in Mb/s.
 pub const SPEEDS_MBIT: [u64; 10] = [1_000, 2_500, 5_000, 10_000, 25_000, 40_000, 50_000, 100_000, 200_000, 400_000];
-/// The user's link, and those.
-const LANES: usize = 1 + SPEEDS_MBIT.len();
+/// The user's link, none, and those.
+const LANES: usize = 2 + SPEEDS_MBIT.len();
+/// The lane without a link.
+const NO_LINK: usize = 1;
+/// Threads that work for one of the program's: itself, the evictor, and the read-ahead thread.
+const WORKERS: u32 = 3;
 /// LOOKAHEAD in batches (3PO §5: 400 and 100).
 const AHEAD_BATCHES: u64 = 4;
 /// Key pages whose times are kept: more than [`AHEAD_BATCHES`].
@@ -35,11 +43,26 @@ pub struct Stall {
     pub cpu_ns: u64,
 }
 
+/// An arrival, as the thread comes to it.
+#[derive(Clone, Copy, Debug)]
+pub struct Arriving {
+    pub position: u32,
+    /// What the thread has run, without waits.
+    pub ran_ns: u64,
+    /// What the pager works for it.
+    pub work_ns: u64,
+    /// Pages that go over the link for it.
+    pub pages_in: u64,
+    pub pages_out: u64,
+}
+
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Schedule {
-    latency_ns: u64,
+    latency_ns: [u64; LANES],
     page_ns: [u64; LANES],
+    /// Processors that work at once; `None`: work takes no time.
+    processors: Option<u64>,
     /// Arrivals from one key page to the next.
     batch: u64,
     arrivals: u64,
@@ -47,6 +70,10 @@ pub struct Schedule {
     keys: [[u64; LANES]; KEYS],
     /// When the link is free.
     free_ns: [u64; LANES],
+    /// When the processors are.
+    worked_ns: [u64; LANES],
+    /// What the thread had run at the last arrival.
+    ran_ns: u64,
     /// How long the thread has waited.
     stalled_ns: [u64; LANES],
     /// On the user's link.
@@ -60,16 +87,21 @@ impl Schedule {
     /// For a thread that has so many pages asked for ahead of it.
     pub fn new(pace: &Pace, ahead_pages: u64) -> Schedule {
         let mut page_ns = [pace.page_ns; LANES];
-        for (lane, megabits) in page_ns[1..].iter_mut().zip(SPEEDS_MBIT) {
+        for (lane, megabits) in page_ns[NO_LINK + 1..].iter_mut().zip(SPEEDS_MBIT) {
             *lane = (PAGE_BYTES as u64 * 8 * 1_000).div_ceil(megabits);
         }
+        let mut latency_ns = [pace.latency_ns; LANES];
+        (page_ns[NO_LINK], latency_ns[NO_LINK]) = (0, 0);
         Schedule {
-            latency_ns: pace.latency_ns,
+            latency_ns,
             page_ns,
+            processors: (pace.processors > 0).then(|| pace.processors.min(WORKERS).into()),
             batch: (ahead_pages / (AHEAD_BATCHES + 1)).max(1),
             arrivals: 0,
             keys: [[0; LANES]; KEYS],
             free_ns: [0; LANES],
+            worked_ns: [0; LANES],
+            ran_ns: 0,
             stalled_ns: [0; LANES],
             waits: 0,
             stall: Stall::default(),
@@ -77,9 +109,9 @@ impl Schedule {
         }
     }
 
-    /// The thread comes to an arrival after `ran_ns` without waits: `pages_in` and `pages_out` go over the link for it. Whether it is a
-    /// key page.
-    pub fn arrive(&mut self, position: u32, ran_ns: u64, pages_in: u64, pages_out: u64) -> bool {
+    /// The thread comes to an arrival. Whether it is a key page.
+    pub fn arrive(&mut self, arriving: Arriving) -> bool {
+        let Arriving { position, ran_ns, work_ns, pages_in, pages_out } = arriving;
         let batch = self.arrivals / self.batch;
         let is_key = self.arrivals.is_multiple_of(self.batch);
         if is_key {
@@ -87,16 +119,26 @@ impl Schedule {
         }
         self.arrivals += 1;
         let pages = pages_in + pages_out;
-        if pages == 0 {
+        let own_ns = ran_ns.saturating_sub(self.ran_ns);
+        self.ran_ns = ran_ns;
+        if pages == 0 && self.processors.is_none() {
             return is_key;
         }
-        let latency_ns = pages_in * self.latency_ns;
-        let asked = &self.keys[index(batch.saturating_sub(AHEAD_BATCHES))];
+        let asked = self.keys[index(batch.saturating_sub(AHEAD_BATCHES))];
         let before = self.stalled_ns[0];
-        let lanes = self.free_ns.iter_mut().zip(&mut self.stalled_ns).zip(asked.iter().zip(&self.page_ns));
-        for ((free_ns, stalled_ns), (asked_ns, page_ns)) in lanes {
-            *free_ns = (*free_ns).max(*asked_ns) + pages * page_ns;
-            *stalled_ns += (*free_ns + latency_ns).saturating_sub(ran_ns + *stalled_ns);
+        for (lane, asked_ns) in asked.into_iter().enumerate() {
+            let mut there_ns = 0;
+            if pages > 0 {
+                self.free_ns[lane] = self.free_ns[lane].max(asked_ns) + pages * self.page_ns[lane];
+                there_ns = self.free_ns[lane] + pages_in * self.latency_ns[lane];
+            }
+            if let Some(processors) = self.processors {
+                // What the thread ran until now was done before the pager's work was asked for, if that is only now.
+                self.worked_ns[lane] =
+                    (self.worked_ns[lane] + own_ns / processors).max(asked_ns) + work_ns / processors;
+                there_ns = there_ns.max(self.worked_ns[lane]);
+            }
+            self.stalled_ns[lane] += there_ns.saturating_sub(ran_ns + self.stalled_ns[lane]);
         }
         let waited = self.stalled_ns[0] - before;
         if waited > 0 {
@@ -124,7 +166,7 @@ impl Schedule {
         }
     }
 
-    /// Waits on the user's link.
+    /// Waits, on the user's link.
     pub fn waits(&self) -> u64 {
         self.waits
     }
@@ -134,9 +176,14 @@ impl Schedule {
         self.stalled_ns[0]
     }
 
-    /// The same by [`SPEEDS_MBIT`].
-    pub fn stalled_at(&self) -> [u64; SPEEDS_MBIT.len()] {
-        std::array::from_fn(|speed| self.stalled_ns[1 + speed])
+    /// How long it waits where there is no link: for processors. On the user's link no less.
+    pub fn crowded_ns(&self) -> u64 {
+        self.stalled_ns[NO_LINK].min(self.stalled_ns[0])
+    }
+
+    /// How much longer it waits with each of [`SPEEDS_MBIT`] than where there is no link.
+    pub fn held_up_at(&self) -> [u64; SPEEDS_MBIT.len()] {
+        std::array::from_fn(|speed| self.stalled_ns[NO_LINK + 1 + speed].saturating_sub(self.stalled_ns[NO_LINK]))
     }
 
     /// The longest waits, longest first.
@@ -160,12 +207,16 @@ mod tests {
         Schedule::new(&Pace { latency_ns: 1_000, page_ns: 100, ..Pace::default() }, 10)
     }
 
+    fn at_link(position: u32, ran_ns: u64, pages_in: u64, pages_out: u64) -> Arriving {
+        Arriving { position, ran_ns, work_ns: 0, pages_in, pages_out }
+    }
+
     #[test]
     fn what_is_asked_for_in_time_is_not_waited_for() {
         let mut schedule = schedule();
         // The first pages are asked for when the thread comes to the first of them, those of the fifth batch too; then it has 1100 ns.
         for at in 0..40 {
-            schedule.arrive(at, u64::from(at) * 1_100, 1, 0);
+            schedule.arrive(at_link(at, u64::from(at) * 1_100, 1, 0));
         }
         assert_eq!((schedule.stalled_ns(), schedule.waits()), (1_100, 1));
         assert_eq!(schedule.worst(), [Stall { ns: 1_100, position: 0, cpu_ns: 0 }]);
@@ -176,11 +227,11 @@ mod tests {
         let mut schedule = schedule();
         // 50 ns of work for each page: the link takes 100 in, and as much again for what leaves.
         for at in 0..10_000 {
-            schedule.arrive(at, u64::from(at) * 50, 1, 1);
+            schedule.arrive(at_link(at, u64::from(at) * 50, 1, 1));
         }
         let run_ns = 9_999 * 50 + schedule.stalled_ns();
         assert!((2_000_000..2_001_100).contains(&run_ns), "10,000 · 200 and a latency: {run_ns}");
-        let faster = schedule.stalled_at();
+        let faster = schedule.held_up_at();
         assert!(faster.is_sorted_by(|slow, fast| slow >= fast), "{faster:?}");
     }
 
@@ -188,12 +239,51 @@ mod tests {
     fn pages_that_only_leave_must_be_gone_and_first_touches_cost_nothing() {
         let mut schedule = schedule();
         for at in 0..1_000 {
-            schedule.arrive(at, 0, 0, 0);
+            schedule.arrive(at_link(at, 0, 0, 0));
         }
         assert_eq!(schedule.stalled_ns(), 0);
         for at in 1_000..2_000 {
-            schedule.arrive(at, 0, 0, 1);
+            schedule.arrive(at_link(at, 0, 0, 1));
         }
         assert_eq!(schedule.stalled_ns(), 1_000 * 100);
+    }
+
+    /// Run time of 10,000 arrivals with 60 ns of the thread's between them and 420 of the pager's for each.
+    fn run_on(processors: u32, page_ns: u64) -> (u64, u64, u64) {
+        let mut schedule = Schedule::new(&Pace { page_ns, processors, ..Pace::default() }, 10);
+        for at in 0..10_000 {
+            let arriving = Arriving { work_ns: 420, ..at_link(at, u64::from(at) * 60, 1, 1) };
+            schedule.arrive(arriving);
+        }
+        (9_999 * 60 + schedule.stalled_ns(), schedule.crowded_ns(), schedule.stalled_ns())
+    }
+
+    #[test]
+    fn a_thread_and_its_pager_share_the_processors() {
+        for (processors, all_ns) in [(1, 4_800_000), (2, 2_400_000), (3, 1_600_000), (64, 1_600_000)] {
+            let (run_ns, crowded_ns, stalled_ns) = run_on(processors, 0);
+            assert!((all_ns - 1_000..=all_ns).contains(&run_ns), "{run_ns} on {processors}: the sum of the work");
+            assert_eq!(crowded_ns, stalled_ns, "no link is waited for");
+        }
+        assert_eq!(run_on(0, 0), (599_940, 0, 0), "as many as are needed");
+        // A link that takes longer than the work is what is waited for.
+        let (run_ns, crowded_ns, stalled_ns) = run_on(2, 1_000);
+        assert!((20_000_000..20_001_000).contains(&run_ns) && crowded_ns < stalled_ns / 8, "{run_ns}, {crowded_ns}");
+    }
+
+    #[test]
+    fn work_that_fits_beside_the_thread_is_not_waited_for() {
+        let mut schedule = Schedule::new(&Pace { processors: 2, ..Pace::default() }, 10);
+        for at in 0..10_000 {
+            schedule.arrive(Arriving { work_ns: 400, ..at_link(at, u64::from(at) * 500, 1, 1) });
+        }
+        // The work for the first arrivals begins when the thread comes to them.
+        assert!(schedule.stalled_ns() <= 400, "{}", schedule.stalled_ns());
+        // Where the pager has nothing to do, the thread has its processor.
+        let mut schedule = Schedule::new(&Pace { processors: 1, ..Pace::default() }, 10);
+        for at in 1..10_000 {
+            schedule.arrive(at_link(at, u64::from(at) * 500, 0, 0));
+        }
+        assert_eq!((schedule.stalled_ns(), schedule.waits()), (0, 0));
     }
 }

@@ -8,7 +8,17 @@ use hinterland_tape::{Cause, Discard, Head, Reference, Region, Trace, Writer, Wr
 use hinterland_testkit::{Rng, patterns};
 use std::collections::{BTreeMap, BTreeSet};
 
-const PACE: Pace = Pace { latency_ns: 15_000, page_ns: 3_277, fault_ns: 3_000, written_percent: 100 };
+const PACE: Pace = Pace {
+    latency_ns: 15_000,
+    page_ns: 3_277,
+    fault_ns: 3_000,
+    first_touch_ns: 3_000,
+    come_ns: 0,
+    leave_ns: 0,
+    processors: 0,
+    drops_copies: false,
+    written_percent: 100,
+};
 
 /// A trace: (thread, page) of one region, a microsecond apart, in microsets of so many pages, as the tracer makes them.
 fn traced(touches: impl IntoIterator<Item = (u32, u32)>, microset_pages: u32) -> Vec<u8> {

@@ -74,6 +74,11 @@ fn figures(ended: &Ended, prefetcher: &str, seen: bool) -> Result<()> {
     ensure!(stats["prefetcher"] == prefetcher, "{stats}");
     ensure!((pages > 0) == (prefetcher != "none"), "{pages} pages prefetched: {stats}");
     ensure!(count("prefetch_hits")? == observed + inferred && observed + unused <= unmapped, "{stats}");
+    let (late, long) = (count("prefetch_late_faults")?, count("prefetch_long_late_faults")?);
+    ensure!(
+        long <= late && (stats["fault_path"] == "inline" || long == late),
+        "of {late} late faults {long} took long: {stats}"
+    );
     ensure!(!seen || inferred == 0 && unmapped == pages, "all of them wait unmapped: {stats}");
     ensure!(count("resident_managed_peak_bytes")? <= 17 * MIB, "the budget did not hold: {stats}");
     let accuracy = stats["prefetch_accuracy"].as_f64();
