@@ -32,6 +32,8 @@ COMPUTE_BOUND = ("matmul", "matmul_p", "sparse_mul", "np_matmul")
 # Processor time of fetching or evicting a page.
 PAGE_US = 1.3
 PAGE_BYTES = 4096
+# As fast as a link that is predicted for can be.
+NO_LINK = "1ns:10000Gb/s"
 # What is local, in percent of the native peak, in the run that says what the pager's work costs.
 COSTS_PERCENT = 30
 # Delayed hits, as rows have them.
@@ -89,7 +91,7 @@ class Bench:
     def plan(self, percent: int) -> tuple[Path, int, dict]:
         """The tape for a share of the recorded peak, its local bytes, and what is predicted."""
         tape = self.directory / f"{self.program.name}-{percent}.tape"
-        link = [] if self.given.link == "none" else ["--link", self.given.link]
+        link = ["--link", NO_LINK if self.given.link == "none" else self.given.link]
         words = [self.launcher, "tape", self.trace, "--local", f"{percent}%", *link, "--run", self.costs, "-o", tape, "--json"]
         plan = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
         return tape, max(plan["wanted"]["local_pages"] * PAGE_BYTES, LOCAL_MIN), plan
