@@ -61,6 +61,11 @@ pub fn is_internal(return_address: usize) -> bool {
     INTERNAL.iter().any(|range| range.contains(return_address))
 }
 
+/// Whether an address lies in the program's own file.
+pub fn is_in_program(address: usize) -> bool {
+    IMAGES[0].contains(address)
+}
+
 /// What an address of code is called: by its place in the program's file, or, of a library, by itself.
 pub fn name(address: usize) -> String {
     let program = &IMAGES[0];

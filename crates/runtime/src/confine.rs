@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// linux/prctl.h.
 const PR_SET_SYSCALL_USER_DISPATCH: c_int = 59;
-const PR_SYS_DISPATCH_ON: usize = 1;
+const PR_SYS_DISPATCH_OFF: usize = 0;
 
 /// The program has installed a filter.
 static INSTALLED: AtomicBool = AtomicBool::new(false);
@@ -61,7 +61,7 @@ pub(crate) fn call(number: c_long, arguments: [usize; 6], issue: impl Fn(usize) 
             _ => None,
         },
         (libc::SYS_prctl, libc::PR_SET_TSC) if low(second) == libc::PR_TSC_SIGSEGV => Some(refused(libc::EINVAL)),
-        (libc::SYS_prctl, PR_SET_SYSCALL_USER_DISPATCH) if second == PR_SYS_DISPATCH_ON => Some(refused(libc::EINVAL)),
+        (libc::SYS_prctl, PR_SET_SYSCALL_USER_DISPATCH) if second != PR_SYS_DISPATCH_OFF => Some(refused(libc::EINVAL)),
         (libc::SYS_seccomp, code) => match code.cast_unsigned() {
             // With flags or an argument the kernel refuses it.
             libc::SECCOMP_SET_MODE_STRICT if second == 0 && third == 0 => strict(pager),

@@ -28,7 +28,7 @@ pub fn reached_by(action: impl FnOnce()) -> Option<usize> {
 
 /// malloc(3) of glibc, for the code at `caller`.
 pub fn malloc(bytes: usize, caller: usize) -> *mut c_void {
-    if AWAITED.load(Relaxed) {
+    if AWAITED.swap(false, Relaxed) {
         CALLER.store(caller, Relaxed);
     }
     // SAFETY: any size may be asked for.

@@ -29,7 +29,9 @@ pub use shared::{attach, detach};
 use crate::memory_limit;
 use crate::region_map::{self, Locked, Place};
 use across::{Parts, unmap_across};
+use hinterland_sys::{thread, trampoline};
 use hinterland_units::PAGE_BYTES;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// What a call returns: a value, or an error number.
 pub type Outcome = Result<usize, i32>;
@@ -41,7 +43,7 @@ const PROTECTION_BITS: i32 = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXE
 /// that come from elsewhere. `errno` stays as it is.
 pub(crate) fn kernel(number: libc::c_long, arguments: [usize; 6]) -> Outcome {
     // SAFETY: the program's own call with its own arguments, or one of ours on pages that the region map says are ours.
-    let value = unsafe { hinterland_sys::trampoline::call(number, arguments) };
+    let value = unsafe { trampoline::call(number, arguments) };
     usize::try_from(value).map_err(|_| i32::try_from(-value).unwrap_or(libc::EINVAL))
 }
 
@@ -79,7 +81,19 @@ fn target(address: usize, bytes: usize) -> Target {
 
 /// A call on near memory, which leaves the page of our own calls out: it may lie in what the program reserved.
 fn near(address: usize, bytes: usize, call: impl Fn(usize, usize) -> Outcome) -> Outcome {
-    hinterland_sys::trampoline::around(address, bytes).try_fold(0, |_, (address, bytes)| call(address, bytes))
+    trampoline::around(address, bytes).try_fold(0, |_, (address, bytes)| call(address, bytes))
+}
+
+/// What a call is answered that would replace the page of our own calls, or make it another's: it is not to be had. Says so once.
+fn refuse_own_page() -> Outcome {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if !SAID.swap(true, Relaxed) {
+        thread::write_stderr(
+            "hinterland: a mapping over the page at 0x17000, from which Hinterland makes its calls, is refused (ENOMEM); a program that \
+             needs that address runs without Hinterland only\n",
+        );
+    }
+    Err(libc::ENOMEM)
 }
 
 /// munmap(2).
@@ -102,11 +116,17 @@ pub fn unmap(address: usize, bytes: usize) -> Outcome {
 /// mprotect(2); with a key other than -1, pkey_mprotect(2).
 pub fn protect(address: usize, bytes: usize, protection: i32, key: i32) -> Outcome {
     let (first, count) = match target(address, bytes) {
+        Target::Kernel if protection & PROTECTION_BITS != 0 && trampoline::lies_in(address, bytes) => {
+            return refuse_own_page();
+        }
         Target::Kernel if key == -1 => {
             let call = |at, bytes| kernel(libc::SYS_mprotect, [at, bytes, bits(protection), 0, 0, 0]);
             return near(address, bytes, call);
         }
-        Target::Kernel => return kernel(libc::SYS_pkey_mprotect, [address, bytes, bits(protection), bits(key), 0, 0]),
+        Target::Kernel => {
+            let call = |at, bytes| kernel(libc::SYS_pkey_mprotect, [at, bytes, bits(protection), bits(key), 0, 0]);
+            return near(address, bytes, call);
+        }
         Target::Across(parts) => return parts.in_turn(|address, bytes| protect(address, bytes, protection, key)),
         Target::Far(first, count) => (first, count),
     };

@@ -115,10 +115,15 @@ fn is_reserved_in(maps: &str) -> bool {
     })
 }
 
+/// Whether the page is mapped and lies in a range of addresses, with a part of it at least.
+pub fn lies_in(address: usize, bytes: usize) -> bool {
+    is_mapped() && address < ADDRESS + PAGE_BYTES && address.saturating_add(bytes) > ADDRESS
+}
+
 /// A range of addresses without the page, if it is mapped: what lies below it and above it.
 pub fn around(address: usize, bytes: usize) -> impl Iterator<Item = (usize, usize)> {
     let end = address.saturating_add(bytes);
-    let inside = is_mapped() && address < ADDRESS + PAGE_BYTES && end > ADDRESS;
+    let inside = lies_in(address, bytes);
     let (first, second) = match inside {
         true => (
             (address, ADDRESS.saturating_sub(address)),

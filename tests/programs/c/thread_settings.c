@@ -22,7 +22,9 @@ int main(int count, char **words) {
     static char selector;
     int answer = -1;
     if (!strcmp(words[1], "clock")) answer = prctl(PR_SET_TSC, PR_TSC_SIGSEGV, 0, 0, 0);
-    if (!strcmp(words[1], "dispatch")) answer = prctl(PR_SET_SYSCALL_USER_DISPATCH, 1, 0, 0, &selector);
+    /* Calls from outside of a range, and, from Linux 6.17 on, calls from inside of one. */
+    if (!strcmp(words[1], "dispatch"))
+        answer = prctl(PR_SET_SYSCALL_USER_DISPATCH, 2, 4096, 1ul << 46, &selector) ? prctl(PR_SET_SYSCALL_USER_DISPATCH, 1, 0, 0, &selector) : 0;
     /* From here on the process can start no thread; the second call is one for a process with one thread. */
     if (!strcmp(words[1], "processes")) answer = unshare(CLONE_NEWPID) ? -2 : unshare(CLONE_NEWUSER);
     int error = answer ? errno : 0;

@@ -10,8 +10,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-static const int reservation = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, access = PROT_READ | PROT_WRITE;
+static const int reservation = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, read_write = PROT_READ | PROT_WRITE;
 static char *const far_base = (char *)0x480000000000; /* FAR_BASE */
 static const size_t TIB = (size_t)1 << 40, MIB = 1 << 20;
 
@@ -27,7 +29,7 @@ static void *insist(size_t bytes) {
 static int across(void) {
     char *reserved = far_base + TIB / 32 - 2 * TIB, *open = far_base - 24 * MIB;
     if (mmap(reserved, 2 * TIB, PROT_NONE, reservation | MAP_FIXED_NOREPLACE, -1, 0) != reserved) return 0;
-    if (mprotect(open, 48 * MIB, access)) return 0;
+    if (mprotect(open, 48 * MIB, read_write)) return 0;
     fill((uint64_t *)open, 48 * 256, 2);
     verify((uint64_t *)open, 48 * 256, 2, "across");
     if (madvise(far_base - MIB, 2 * MIB, MADV_DONTNEED)) return 0;
@@ -39,8 +41,8 @@ static int across(void) {
 
 static int reserve(void) {
     char *pool = mmap(NULL, 8 * TIB, PROT_NONE, reservation, -1, 0), *middle = pool + 5 * TIB;
-    if (pool == MAP_FAILED || mmap(pool, 24 * MIB, access, reservation | MAP_FIXED, -1, 0) != pool) return 0;
-    if (mprotect(middle, 24 * MIB, access)) return 0;
+    if (pool == MAP_FAILED || mmap(pool, 24 * MIB, read_write, reservation | MAP_FIXED, -1, 0) != pool) return 0;
+    if (mprotect(middle, 24 * MIB, read_write)) return 0;
     fill((uint64_t *)pool, 24 * 256, 2);
     fill((uint64_t *)middle, 24 * 256, 3);
     verify((uint64_t *)pool, 24 * 256, 2, "at the beginning");
@@ -63,7 +65,20 @@ int main(int count, char **words) {
         printf("there %d\n", mmap(low, MIB, PROT_NONE, reservation | MAP_FIXED, -1, 0) == low);
         fflush(stdout);
         verify(memory, mebibytes * 256, 1, "after the reservation");
-        printf("there %d\n", mmap(page, 8192, access, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == page);
+        /* What a pool says of addresses that it has reserved; and a child that does not get them. */
+        printf("advised %d\n", madvise(low, MIB, MADV_DONTNEED) == 0 && madvise(low, MIB, MADV_DONTFORK) == 0);
+        fflush(stdout);
+        if (fork() == 0) {
+            verify(memory, mebibytes * 256, 1, "the child");
+            _exit(0);
+        }
+        int status = -1;
+        printf("child %d\n", wait(&status) > 0 ? status : -1);
+        printf("closed %d\n", mprotect(low, MIB, PROT_NONE) == 0);
+        printf("open %d\n", mprotect(low, MIB, read_write) == 0);
+        void *other = mmap(NULL, 8192, read_write, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        printf("moved %d\n", mremap(other, 8192, 8192, MREMAP_MAYMOVE | MREMAP_FIXED, page) == page);
+        printf("there %d\n", mmap(page, 8192, read_write, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == page);
     } else if (!strcmp(words[1], "reserve")) {
         printf("there %d\n", reserve());
     } else {

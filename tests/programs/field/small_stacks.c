@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
+#include <threads.h>
 #include <unistd.h>
 
 enum { BYTES = 32 << 20, PAGE = 4096, THREADS = 8, ROUNDS = 24, USED = 7 << 10 };
@@ -54,6 +55,39 @@ static void *work(void *thread) {
     return (void *)sum;
 }
 
+static int work_of_c11(void *thread) {
+    return (int)(long)work(thread);
+}
+
+/* The sum of what eight threads find; the process ends where one cannot be started. */
+static long of_pthreads(const pthread_attr_t *attributes) {
+    pthread_t threads[THREADS];
+    long sum = 0;
+    for (long thread = 0; thread < THREADS; thread++)
+        if (pthread_create(&threads[thread], attributes, work, (void *)thread)) _exit(5);
+    for (int thread = 0; thread < THREADS; thread++) {
+        void *part;
+        pthread_join(threads[thread], &part);
+        if ((long)part < 0) _exit(6);
+        sum += (long)part;
+    }
+    return sum;
+}
+
+static long of_c11_threads(void) {
+    thrd_t threads[THREADS];
+    long sum = 0;
+    for (long thread = 0; thread < THREADS; thread++)
+        if (thrd_create(&threads[thread], work_of_c11, (void *)thread) != thrd_success) _exit(5);
+    for (int thread = 0; thread < THREADS; thread++) {
+        int part;
+        thrd_join(threads[thread], &part);
+        if (part < 0) _exit(6);
+        sum += part;
+    }
+    return sum;
+}
+
 int main(void) {
     memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     for (size_t at = 0; at < BYTES; at += PAGE) memory[at] = (unsigned char)(at / PAGE);
@@ -66,19 +100,9 @@ int main(void) {
     pthread_attr_init(&attributes);
     size_t least = (size_t)sysconf(_SC_THREAD_STACK_MIN), set;
     if (pthread_attr_setstacksize(&attributes, least)) return 3;
-    long sum = 0;
-    for (int defaults = 0; defaults < 2; defaults++) {
-        if (defaults && pthread_setattr_default_np(&attributes)) return 4;
-        pthread_t threads[THREADS];
-        for (long thread = 0; thread < THREADS; thread++)
-            if (pthread_create(&threads[thread], defaults ? NULL : &attributes, work, (void *)thread)) return 5;
-        for (int thread = 0; thread < THREADS; thread++) {
-            void *part;
-            pthread_join(threads[thread], &part);
-            if ((long)part < 0) return 6;
-            sum += (long)part;
-        }
-    }
+    long sum = of_pthreads(&attributes);
+    if (pthread_setattr_default_np(&attributes)) return 4;
+    sum += of_pthreads(NULL) + of_c11_threads();
     pthread_attr_getstacksize(&attributes, &set);
     printf("sum %ld, stacks as they were set: %d\n", sum, set == least);
     return 0;

@@ -58,7 +58,7 @@ pub struct Ended {
     pub rss_peak_bytes: u64,
     /// The largest sampled proportional set of the whole tree, launcher included.
     pub pss_peak_bytes: u64,
-    /// Processor time of its processes.
+    /// Processor time of its processes that were waited for.
     pub processor: Duration,
     /// What `--slowdown` came to.
     pub service: Option<ServiceReport>,
@@ -177,7 +177,7 @@ impl Watch<'_> {
         match poll(&mut fds, PollTimeout::from(millis)) {
             Ok(_) => Ok(fds[processes].iter().any(|fd| fd.any() == Some(true))),
             Err(Errno::EINTR) => Ok(false),
-            // More descriptors than the launcher's own limit allows, which somebody has lowered: it looks now and then.
+            // More descriptors than the launcher's own limit allows, which was lowered: it looks now and then.
             Err(Errno::EINVAL) => {
                 std::thread::sleep(left.min(UNHEARD_LOOK));
                 Ok(true)

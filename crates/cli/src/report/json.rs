@@ -49,7 +49,7 @@ documented! {
         fatal: &'a [String],
         /// From the program's start to the end of the last process that it left.
         wall_seconds: f64,
-        /// Processor time of the processes that have ended, Hinterland's own threads in them included; a modelled link (`link=`) polls, which counts.
+        /// Processor time of the processes that have ended and were waited for (those whose parents ignore SIGCHLD are not), Hinterland's own threads in them included; a modelled link (`link=`) polls, which counts.
         processor_seconds: f64,
         /// Where the local budget comes from when it is not given as a size; else null.
         budget_source: Option<&'a str>,

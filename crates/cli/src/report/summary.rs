@@ -62,7 +62,7 @@ pub struct Run {
     pub wall: Duration,
     /// Until its own end.
     pub program_wall: Duration,
-    /// Processor time of its processes that have ended.
+    /// Processor time of its processes that have ended and were waited for.
     pub processor: Duration,
     /// Largest resident set of any of its processes, as the kernel accounts it.
     pub kernel_rss_peak_bytes: u64,

@@ -2,7 +2,8 @@
 
 use super::planned::{ORIGIN, of_trace, open, read};
 use super::report::Report;
-use super::{OrderArg, PlanArgs, Refusal, table};
+use super::{OrderArg, PlanArgs, Refusal, costs, table};
+use crate::error::complain;
 use crate::table::table as columns;
 use crate::{output, print};
 use hinterland_policy::tape::set_pages_max;
@@ -81,6 +82,10 @@ fn percent(part: u64, whole: u64) -> f64 {
 
 /// Compares the traces, writes the tape that goes with the verdict, and says what was found.
 pub fn run(args: &PlanArgs) -> Result<(), Refusal> {
+    if args.order == Some(OrderArg::Sets) && args.run.is_some() {
+        return Err(Refusal::RunOfSets);
+    }
+    costs::check(args)?;
     let bytes = args.traces.iter().map(|path| read(args, path)).collect::<Result<Vec<_>, _>>()?;
     let traces =
         args.traces.iter().zip(&bytes).map(|(path, bytes)| open(path, bytes)).collect::<Result<Vec<_>, _>>()?;
@@ -93,6 +98,9 @@ pub fn run(args: &PlanArgs) -> Result<(), Refusal> {
         Verdict::Set => Some(OrderArg::Sets),
         Verdict::Neither => None,
     });
+    if args.run.is_some() && order != Some(OrderArg::Ordered) {
+        complain("--run is not used: without an order that the runs have in common no times are predicted");
+    }
     let is_unwritten = order.is_none() && args.output.is_some();
     let tape_bytes = match order {
         Some(OrderArg::Sets) => write(args, &traces[0], &comparison, local_pages)?,

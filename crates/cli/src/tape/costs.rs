@@ -6,17 +6,24 @@
 //!   a page that comes or leaves = (processor time of the run − processor time in the trace − first touches) / (pages that came + pages that left)
 //! ```
 //!
-//! One figure for both ways, because one equation is all that a run gives. It has the faults of the run in it, and what its threads did beside.
+//! One figure for both ways, because one equation is all that a run gives. It has the faults of the run in it, and what its threads did beside. The
+//! processor time in the trace is the trace's own, whatever `--reference-ns` says. A run has one time for all of its processes, so it must have one process.
 
 use super::{PlanArgs, Refusal};
 use hinterland_sim::{Costs, FaultPath};
-use hinterland_tape::Head;
 use hinterland_tape::plan::{Pace, Recording};
+use hinterland_tape::{Head, Trace};
+use hinterland_units::Foreign;
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::fmt::Display;
 use std::path::Path;
+use std::time::Duration;
 
-/// Fewer pages that came and left tell nothing.
-const PAGES_MIN: u64 = 1000;
+/// Fewer pages that came and left tell nothing: a run's start takes milliseconds, which would be theirs.
+const PAGES_MIN: u64 = 10_000;
+/// No page costs more than a second.
+const PAGE_NS_MAX: u64 = 1_000_000_000;
 
 /// What the pager's work costs, in nanoseconds of processor time.
 #[derive(Clone, Debug, Serialize)]
@@ -52,6 +59,7 @@ struct Stats {
     evicted_zero_pages: u64,
     evicted_free_pages: u64,
     compression_ratio: Option<f64>,
+    process_count: u64,
     backends: Vec<Backend>,
     processes: Vec<Process>,
 }
@@ -69,18 +77,15 @@ struct Backend {
 
 impl PagerCosts {
     /// Those of the run that is named, or the simulator's.
-    pub fn of(args: &PlanArgs, head: &Head, recording: &Recording) -> Result<PagerCosts, Refusal> {
+    pub fn of(args: &PlanArgs, trace: &Trace<'_>, recording: &Recording) -> Result<PagerCosts, Refusal> {
         let processors = args.processors.unwrap_or_else(|| {
             std::thread::available_parallelism().map_or(1, |found| u32::try_from(found.get()).unwrap_or(u32::MAX))
         });
         let usual = PagerCosts::usual(processors);
         let Some(path) = &args.run else { return Ok(usual) };
-        let refuse = |why| Refusal::Run { path: path.clone(), why };
-        let bytes = std::fs::read(path).map_err(|source| Refusal::Io { path: path.clone(), source })?;
-        let stats: Stats = serde_json::from_slice(&bytes).map_err(|error| {
-            refuse(format!("no figures of a run ({error}); `hinterland run --stats FILE -- PROGRAM` writes them"))
-        })?;
-        stats.costs(path, head, recording, usual).map_err(refuse)
+        let stats = Stats::read(path)?;
+        let traced_ns = if args.reference_ns.is_some() { traced_ns(trace) } else { recording.cpu_ns() };
+        stats.costs(path, trace.head(), traced_ns, usual).map_err(|why| Refusal::Run { path: path.clone(), why })
     }
 
     /// The simulator's, which has faults served inline.
@@ -114,11 +119,67 @@ impl PagerCosts {
 }
 
 impl Stats {
-    fn costs(&self, path: &Path, head: &Head, recording: &Recording, usual: PagerCosts) -> Result<PagerCosts, String> {
+    fn read(path: &Path) -> Result<Stats, Refusal> {
+        let bytes = std::fs::read(path).map_err(|source| Refusal::Io { path: path.into(), source })?;
+        serde_json::from_slice(&bytes).map_err(|error| Refusal::Run { path: path.into(), why: no_figures(error) })
+    }
+
+    /// `traced_ns`: the processor time in the trace.
+    fn costs(&self, path: &Path, head: &Head, traced_ns: u64, usual: PagerCosts) -> Result<PagerCosts, String> {
+        self.check(head)?;
+        let absurd = || no_figures("they are more than those of a run can be");
+        let moved = self.moved().ok_or_else(absurd)?;
+        if moved < PAGES_MIN {
+            return Err(format!(
+                "{moved} pages came and left, and fewer than {PAGES_MIN} tell nothing; with a smaller --local, or a longer run, more do"
+            ));
+        }
+        let first_ns = self.first_touches_ns(&usual).ok_or_else(absurd)?;
+        let beside_ns = first_ns.checked_add(traced_ns).ok_or_else(absurd)?;
+        let run_ns = nanoseconds(self.processor_seconds);
+        let page_ns = run_ns.saturating_sub(beside_ns) / moved;
+        if page_ns == 0 {
+            let [run, traced, first] = [run_ns, traced_ns, first_ns].map(|ns| Duration::from_nanos(ns).as_secs_f64());
+            return Err(format!(
+                "the run took {run:.3} s of processor time, of which the program's {traced:.3} s in the trace and {first:.3} s of first touches leave \
+                 nothing for the pager; run what was traced, with the same arguments and input on the same machine, to its end"
+            ));
+        }
+        let first_touch_ns = first_ns.checked_div(self.touched_pages).unwrap_or(usual.first_touch_ns);
+        if page_ns.max(first_touch_ns) > PAGE_NS_MAX {
+            return Err(absurd());
+        }
+        Ok(PagerCosts {
+            run: Some(path.display().to_string()),
+            come_ns: page_ns,
+            leave_ns: page_ns,
+            first_touch_ns,
+            drops_copies: self.compression_ratio.is_some(),
+            ..usual
+        })
+    }
+
+    /// Whether the run is one of the traced program alone, and its time that of its work.
+    fn check(&self, head: &Head) -> Result<(), String> {
+        if !head.has_cpu_times {
+            return Err(
+                "the trace has no times (imported ones have none), so the program's part of the run's processor time is not known; \
+                 record one with `hinterland trace`, or plan without --run"
+                    .into(),
+            );
+        }
         let name = |program: &str| Path::new(program).file_name().map(std::ffi::OsStr::to_owned);
         let mut programs = self.processes.iter().map(|process| &process.program).chain([&self.program]);
         if programs.all(|program| name(program) != name(&head.program)) {
-            return Err(format!("a run of {}, and the trace is of {}", self.program, head.program));
+            return Err(format!("a run of {}, and the trace is of {}", Foreign(&self.program), Foreign(&head.program)));
+        }
+        if self.process_count > 1 {
+            return Err(format!(
+                "{} processes ran, and processor time is of all of them together; run {} by itself, without a shell or another program that \
+                 calls it, or plan without --run if it has children of its own",
+                self.process_count,
+                Foreign(&head.program)
+            ));
         }
         if self.fault_path == "none" {
             return Err("the program was not managed, so no page came or left".into());
@@ -129,27 +190,46 @@ impl Stats {
                 "{url} has a modelled link, which polls, and that is processor time; take a run without link="
             ));
         }
-        let left =
-            self.evicted_clean_pages + self.evicted_dirty_pages + self.evicted_zero_pages + self.evicted_free_pages;
-        let moved = left + self.prefetched_pages + self.major_faults;
-        if moved < PAGES_MIN {
-            return Err(format!("{moved} pages came and left, which tells nothing; with a smaller --local more do"));
-        }
-        // Zeros are mapped ahead of most first touches.
-        let zeros = self.touched_pages.saturating_sub(self.first_touch_faults);
-        let map_ns = Costs::of(FaultPath::Inline).map_page_ns;
-        let first_ns = self.first_touch_faults * usual.fault_ns + zeros * map_ns;
-        let beside_ns = first_ns + recording.cpu_ns();
-        let page_ns = nanoseconds(self.processor_seconds).saturating_sub(beside_ns) / moved;
-        Ok(PagerCosts {
-            run: Some(path.display().to_string()),
-            come_ns: page_ns,
-            leave_ns: page_ns,
-            first_touch_ns: first_ns.checked_div(self.touched_pages).unwrap_or(usual.first_touch_ns),
-            drops_copies: self.compression_ratio.is_some(),
-            ..usual
-        })
+        Ok(())
     }
+
+    /// Pages that came and left.
+    fn moved(&self) -> Option<u64> {
+        let moved = [
+            self.evicted_clean_pages,
+            self.evicted_dirty_pages,
+            self.evicted_zero_pages,
+            self.evicted_free_pages,
+            self.prefetched_pages,
+            self.major_faults,
+        ];
+        moved.into_iter().try_fold(0_u64, u64::checked_add)
+    }
+
+    /// Zeros are mapped ahead of most first touches.
+    fn first_touches_ns(&self, usual: &PagerCosts) -> Option<u64> {
+        let zeros = self.touched_pages.saturating_sub(self.first_touch_faults);
+        let zeros_ns = zeros.checked_mul(Costs::of(FaultPath::Inline).map_page_ns)?;
+        self.first_touch_faults.checked_mul(usual.fault_ns)?.checked_add(zeros_ns)
+    }
+}
+
+/// Whether the figures of the run that is named, if one is, can be read.
+pub fn check(args: &PlanArgs) -> Result<(), Refusal> {
+    args.run.as_deref().map_or(Ok(()), |path| Stats::read(path).map(drop))
+}
+
+fn no_figures(why: impl Display) -> String {
+    format!("no figures of a run ({why}); `hinterland run --stats FILE -- PROGRAM` writes them")
+}
+
+/// Processor time of all threads in a trace that was read to its end before.
+fn traced_ns(trace: &Trace<'_>) -> u64 {
+    let mut threads = HashMap::new();
+    for reference in trace.references().flatten() {
+        threads.insert(reference.thread, reference.cpu_ns);
+    }
+    threads.into_values().fold(0_u64, u64::saturating_add)
 }
 
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]

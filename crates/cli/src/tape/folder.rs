@@ -41,12 +41,6 @@ pub fn order<'a>(head: &TapeHead, path: &'a Path) -> (u64, u32, &'a Path) {
     (head.begun_unix_s, head.process, path)
 }
 
-/// A trace of the folder: each file is read once, and held until its tape is planned.
-struct ReadTrace {
-    path: PathBuf,
-    bytes: Vec<u8>,
-}
-
 /// Plans a tape for each trace of a folder.
 pub(super) fn run(args: &PlanArgs) -> Result<(), Refusal> {
     if args.order == Some(OrderArg::Sets) {
@@ -68,23 +62,19 @@ pub(super) fn run(args: &PlanArgs) -> Result<(), Refusal> {
     if let Some(output) = &args.output {
         begin(output).map_err(io(output))?;
     }
-    let mut read = Vec::with_capacity(found.len());
-    for path in found {
-        read.push(ReadTrace { bytes: fs::read(&path).map_err(io(&path))?, path });
-    }
     let shares = match args.local {
-        Some(Budget::Bytes(local)) => shares(local, &read),
+        Some(Budget::Bytes(local)) => shares(local, &found)?,
         // Each one's own peak divides it already.
-        _ => vec![None; read.len()],
+        _ => vec![None; found.len()],
     };
     let (mut reports, mut forked, mut untouched) = (Vec::new(), 0, 0);
-    for (trace, share) in read.into_iter().zip(shares) {
-        match plan_one(args, share, &trace) {
+    for (path, share) in found.iter().zip(shares) {
+        match plan_one(args, share, path) {
             Ok(Some(report)) => reports.push(report),
             Ok(None) => forked += 1,
             Err(Refusal::Plan { source: PlanError::Empty, .. }) => untouched += 1,
-            // The tape cannot be written.
-            Err(refusal @ Refusal::Io { .. }) => return Err(refusal),
+            // The tape cannot be written, or the trace not be read.
+            Err(refusal @ (Refusal::Io { .. } | Refusal::Unread { .. })) => return Err(refusal),
             Err(refusal) => complain(format_args!("{refusal}; there is no tape of it")),
         }
     }
@@ -116,10 +106,16 @@ fn begin(output: &Path) -> io::Result<()> {
     Err(io::Error::other("it has tapes of another run; name another folder, or remove them"))
 }
 
+/// The bytes of a trace. One is in memory at a time, though each is read twice: all of a build's together may be more than the machine has.
+fn read(path: &Path) -> Result<Vec<u8>, Refusal> {
+    fs::read(path).map_err(|source| Refusal::Unread { path: path.into(), source })
+}
+
 /// The pages that each process of a folder has of local memory ([`plan::shares`]), by trace; `None`: all of it, because it is not known when
 /// the process lived.
-fn shares(local: ByteCount, traces: &[ReadTrace]) -> Vec<Option<u64>> {
-    let recorded: Vec<Recorded> = traces.iter().map(|trace| Recorded::of(&trace.bytes)).collect();
+fn shares(local: ByteCount, paths: &[PathBuf]) -> Result<Vec<Option<u64>>, Refusal> {
+    let recorded = paths.iter().map(|path| read(path).map(|bytes| Recorded::of(&bytes)));
+    let recorded = recorded.collect::<Result<Vec<_>, _>>()?;
     let known: Vec<&Recorded> = recorded.iter().filter(|process| process.is_known).collect();
     if known.len() < recorded.len() {
         let count = recorded.len() - known.len();
@@ -130,7 +126,7 @@ fn shares(local: ByteCount, traces: &[ReadTrace]) -> Vec<Option<u64>> {
     }
     let lives: Vec<Life> = known.iter().map(|process| process.life(&known)).collect();
     let mut shares = plan::shares(local.0 / PAGE_BYTES as u64, &lives).into_iter();
-    recorded.iter().map(|process| if process.is_known { shares.next() } else { None }).collect()
+    Ok(recorded.iter().map(|process| if process.is_known { shares.next() } else { None }).collect())
 }
 
 /// What a trace says of its process; of one that cannot be read, nothing.
@@ -171,9 +167,9 @@ impl Recorded {
 }
 
 /// The plan of one trace, whose tape is written. `None`: it is of a child that is not known again.
-fn plan_one(args: &PlanArgs, share: Option<u64>, read: &ReadTrace) -> Result<Option<Report>, Refusal> {
-    let ReadTrace { path, bytes } = read;
-    let trace = open(path, bytes)?;
+fn plan_one(args: &PlanArgs, share: Option<u64>, path: &Path) -> Result<Option<Report>, Refusal> {
+    let bytes = read(path)?;
+    let trace = open(path, &bytes)?;
     if !trace.head().forks.is_known() {
         return Ok(None);
     }

@@ -155,6 +155,12 @@ enum Refusal {
     Run { path: PathBuf, why: String },
     #[error("--run: the figures are of one program; of a folder, plan a tape by itself to see its times")]
     RunOfFolder,
+    #[error(
+        "--run: an unordered tape has no predicted times, so the figures of a run say nothing of it; leave --run out with --order sets"
+    )]
+    RunOfSets,
+    #[error("{}: the trace cannot be read: {source}", path.display())]
+    Unread { path: PathBuf, source: io::Error },
     #[error("{}: {source}", path.display())]
     Compare { path: PathBuf, source: CompareError },
     #[error("--order sets: the sets of phases are found by comparing runs: name two traces of the program, or more")]

@@ -106,7 +106,7 @@ pub fn open<'a>(path: &Path, bytes: &'a [u8]) -> Result<Trace<'a>, Refusal> {
 /// Plans from a trace, and writes the tape. `share`: the pages that it is for; `None`: what `--local` says of this trace alone.
 pub fn of(args: &PlanArgs, share: Option<u64>, path: PathBuf, trace: Trace<'_>) -> Result<Planned, Refusal> {
     let recording = Recording::read(&trace, args.reference_ns).map_err(refuse(&path))?;
-    let costs = PagerCosts::of(args, trace.head(), &recording)?;
+    let costs = PagerCosts::of(args, &trace, &recording)?;
     Planning { args, share, path, trace, recording, costs }.plan()
 }
 

@@ -95,7 +95,7 @@ fn figures() -> Value {
     serde_json::json!({
         "program": "/usr/bin/link", "processes": [{"program": "/usr/bin/walk"}], "fault_path": "inline", "processor_seconds": cpu_seconds + first_touch_seconds + 22_000.0 * 10e-6,
         "touched_pages": PAGES, "first_touch_faults": 0, "major_faults": 1_000, "prefetched_pages": 9_000, "evicted_clean_pages": 1_000,
-        "evicted_dirty_pages": 10_000, "evicted_zero_pages": 500, "evicted_free_pages": 500, "compression_ratio": 2.0,
+        "evicted_dirty_pages": 10_000, "evicted_zero_pages": 500, "evicted_free_pages": 500, "compression_ratio": 2.0, "process_count": 1,
         "backends": [{"url": "compressed:1G"}],
     })
 }
@@ -129,6 +129,9 @@ fn a_run_says_what_the_pagers_work_costs_on_the_processors_that_there_are() {
     // 20 µs of the program's work beside 20 of the pager's, on a processor each.
     let beside = seconds(&on("2", &["--run", run])["wanted"]["crowded_seconds"]);
     assert!(beside < 0.1 * run_seconds, "{beside}");
+    // The program's part of the run is what the trace says, also where a plan has other times.
+    let slower = on("1", &["--run", run, "--reference-ns", "40000"]);
+    assert!(near(&slower["costs"]["come_ns"], 10_000) && slower["cpu_seconds"] != report["cpu_seconds"], "{slower}");
     let usual = on("2", &[]);
     assert!(usual["costs"]["run"].is_null() && usual["costs"]["leave_ns"].as_u64().unwrap() < 10_000, "{usual}");
     let text = String::from_utf8(tape(&[path, "--local", "50%"]).stdout).unwrap();
@@ -138,6 +141,16 @@ fn a_run_says_what_the_pagers_work_costs_on_the_processors_that_there_are() {
         text.contains("10.0 µs for a page that comes, 10.0 for one that leaves, on 2 processors (as in "),
         "{text}"
     );
+}
+
+#[test]
+fn figures_that_do_not_tell_what_the_pagers_work_costs_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = trace(directory.path(), true);
+    let run = directory.path().join("run.json");
+    let [path, run] = [&path, &run].map(|path| path.to_str().unwrap());
+    let words = [path, "--local", "50%", "--run", run];
+    assert!(refusal(&words).contains("No such file"));
     for (name, value, says) in [
         (
             "processes",
@@ -147,19 +160,42 @@ fn a_run_says_what_the_pagers_work_costs_on_the_processors_that_there_are() {
         ("fault_path", "none".into(), "was not managed"),
         ("backends", serde_json::json!([{"url": "compressed:1G?link=5us:25Gb/s"}]), "take a run without link="),
         ("evicted_dirty_pages", Value::Null, "no figures of a run"),
+        (
+            "process_count",
+            2.into(),
+            "2 processes ran, and processor time is of all of them together; run walk by itself",
+        ),
+        // The trace has 0.492 s.
+        ("processor_seconds", 0.3.into(), "the run took 0.300 s of processor time"),
+        ("processor_seconds", 0.492.into(), "leave nothing for the pager"),
+        ("processor_seconds", (-1.0).into(), "leave nothing for the pager"),
+        // What no run can have.
+        ("processor_seconds", 1e6.into(), "no figures of a run"),
+        ("processor_seconds", 1e300.into(), "no figures of a run"),
+        ("evicted_dirty_pages", u64::MAX.into(), "no figures of a run"),
+        ("touched_pages", u64::MAX.into(), "no figures of a run"),
+        ("first_touch_faults", u64::MAX.into(), "no figures of a run"),
     ] {
         let mut other = figures();
         other[name] = value;
         std::fs::write(run, other.to_string()).unwrap();
-        let refusal = refusal(&[path, "--local", "50%", "--run", run]);
+        let refusal = refusal(&words);
         assert!(refusal.contains(says), "{name}: {refusal}");
     }
     let mut few = figures();
     ["prefetched_pages", "major_faults", "evicted_dirty_pages"].iter().for_each(|name| few[*name] = 0.into());
     few["evicted_clean_pages"] = 0.into();
-    few["evicted_zero_pages"] = 499.into();
+    few["evicted_zero_pages"] = 9_499.into();
     std::fs::write(run, few.to_string()).unwrap();
-    assert!(refusal(&[path, "--local", "50%", "--run", run]).contains("999 pages came and left"));
+    assert!(refusal(&words).contains("9999 pages came and left"));
+    // Without times in the trace, the program's part of the run is not known, whatever a plan takes it for.
+    std::fs::write(run, figures().to_string()).unwrap();
+    let imported = directory.path().join("imported");
+    std::fs::create_dir(&imported).unwrap();
+    let imported = trace(&imported, false);
+    let words = [imported.to_str().unwrap(), "--local", "50%", "--run", run, "--reference-ns", "20000"];
+    assert!(refusal(&words[..5]).contains("the trace has no times"));
+    assert!(refusal(&words).contains("the trace has no times"));
     let folder = directory.path().to_str().unwrap();
     assert!(refusal(&[folder, "--local", "50%", "--run", run]).contains("of a folder"));
 }
@@ -235,6 +271,14 @@ fn several_traces_say_how_oblivious_a_program_is_and_sets_are_written_to_an_unor
     {
         assert!(text.contains(part), "no {part}: {text}");
     }
+    // No times are predicted for sets, so no figures of a run are used.
+    let run = directory.path().join("run.json").to_str().unwrap().to_owned();
+    let with_run = [&words[..], &["--run", &run]].concat();
+    assert!(refusal(&with_run).contains("No such file"));
+    std::fs::write(&run, figures().to_string()).unwrap();
+    let output = tape(&with_run);
+    assert!(output.status.success() && String::from_utf8_lossy(&output.stderr).contains("--run is not used"));
+    assert!(refusal(&[&with_run[..], &["--order", "sets"]].concat()).contains("leave --run out with --order sets"));
     // What show says of it.
     let shown = json(&["show", &file]);
     assert_eq!((&shown["order"], &shown["local_pages"]), (&"sets".into(), &4096.into()));
@@ -397,6 +441,12 @@ fn a_folder_of_traces_is_planned_for_as_many_tapes_and_what_cannot_be_is_named()
     assert!(text.contains("no tapes"), "{text}");
     let text = String::from_utf8(tape(&words[..3]).stdout).unwrap();
     assert!(text.contains("12.trace"), "{text}");
+    // A trace that cannot be read is named, whether its share is to be known or not.
+    std::fs::create_dir(Path::new(&traces).join("18.trace")).unwrap();
+    for local in ["50%", "16M"] {
+        let refusal = refusal(&[&traces, "--local", local]);
+        assert!(refusal.contains("18.trace: the trace cannot be read"), "{refusal}");
+    }
 }
 
 #[test]

@@ -27,8 +27,12 @@ pub(super) enum Attributes {
 }
 
 impl Attributes {
-    /// The attributes for a thread that is to have `given` ones.
+    /// The attributes for a thread that is to have `given` ones. They are changed where the process is managed.
     pub(super) fn with_room(given: *const pthread_attr_t) -> Attributes {
+        if crate::pager().is_some() { Attributes::enlarged(given) } else { Attributes::Given(given) }
+    }
+
+    fn enlarged(given: *const pthread_attr_t) -> Attributes {
         if given.is_null() {
             return defaults().map_or(Attributes::Given(given), Attributes::Default);
         }
@@ -55,7 +59,7 @@ impl Attributes {
 impl Drop for Attributes {
     fn drop(&mut self) {
         if let Attributes::Default(attributes) = self {
-            // SAFETY: `defaults` has initialised them, and nobody else has them.
+            // SAFETY: `defaults` has initialised them, and they are of this call alone.
             unsafe { libc::pthread_attr_destroy(attributes) };
         }
     }
@@ -120,15 +124,15 @@ mod tests {
         // SAFETY: all attributes are initialised, and the memory is only named.
         unsafe {
             let small = attributes(|small| assert_eq!(libc::pthread_attr_setstacksize(small, 16 << 10), 0));
-            let roomy = Attributes::with_room(&small);
+            let roomy = Attributes::enlarged(&small);
             assert_eq!(size_of(roomy.as_ptr()), (16 << 10) + ROOM_BYTES);
             assert_eq!(size_of(&small), 16 << 10, "the program's own attributes are changed");
             let large = attributes(|large| assert_eq!(libc::pthread_attr_setstacksize(large, SMALL_BYTES), 0));
-            assert_eq!(Attributes::with_room(&large).as_ptr(), &raw const large);
+            assert_eq!(Attributes::enlarged(&large).as_ptr(), &raw const large);
             let mut memory = [0u64; 4096];
             let start = memory.as_mut_ptr().cast::<c_void>();
             let own = attributes(|own| assert_eq!(libc::pthread_attr_setstack(own, start, 32 << 10), 0));
-            assert_eq!(Attributes::with_room(&own).as_ptr(), &raw const own);
+            assert_eq!(Attributes::enlarged(&own).as_ptr(), &raw const own);
         }
     }
 }

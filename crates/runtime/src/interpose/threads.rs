@@ -118,13 +118,23 @@ pub unsafe extern "C" fn pthread_create(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thrd_create(thread: *mut pthread_t, routine: Routine, argument: *mut c_void) -> c_int {
-    /// `thrd_nomem` of threads.h.
+    /// `thrd_error` and `thrd_nomem` of threads.h.
+    const ERROR: c_int = 2;
     const NO_MEMORY: c_int = 3;
     type Create = unsafe extern "C" fn(*mut pthread_t, Routine, *mut c_void) -> c_int;
     let next = next!(thrd_create: Create);
+    let roomy = Attributes::with_room(std::ptr::null());
     // SAFETY: as in `pthread_create`.
     start_with(routine, argument, NO_MEMORY, std::ptr::null(), |routine, argument| unsafe {
-        next(thread, routine, argument)
+        match &roomy {
+            Attributes::Given(_) => next(thread, routine, argument),
+            // thrd_join(3) reads what a routine of either kind leaves.
+            roomy => match next_create()(thread, roomy.as_ptr(), routine, argument) {
+                0 => 0,
+                libc::EAGAIN => NO_MEMORY,
+                _ => ERROR,
+            },
+        }
     })
 }
 

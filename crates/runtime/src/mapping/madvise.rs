@@ -1,6 +1,6 @@
 //! madvise(2) on far memory.
 
-use super::{Outcome, Target, apply, bits, kernel, seal, target};
+use super::{Outcome, Target, apply, bits, kernel, near, seal, target};
 use crate::Pager;
 use crate::region_map::{self, Attributes, ForkRule, Kind, Locked, Run};
 use hinterland_pager::PinAccess;
@@ -59,7 +59,10 @@ pub fn madvise(address: usize, bytes: usize, advice: i32) -> Outcome {
     let meaning = meaning(advice);
     let each = |address: usize, bytes: usize| madvise(address, bytes, advice);
     let (first, count) = match target(address, bytes) {
-        Target::Kernel => return kernel(libc::SYS_madvise, [address, bytes, bits(advice), 0, 0, 0]),
+        Target::Kernel => {
+            let call = |at, bytes| kernel(libc::SYS_madvise, [at, bytes, bits(advice), 0, 0, 0]);
+            return near(address, bytes, call);
+        }
         Target::Across(parts) if meaning == Meaning::Populate => return parts.in_turn(each),
         Target::Across(parts) => return parts.past_holes(each),
         Target::Far(first, count) => (first, count),

@@ -17,14 +17,14 @@
 //! wishes for that length are granted.
 
 use super::across::{Parts, map_across};
-use super::{Outcome, PROTECTION_BITS, apply, bits, kernel, seal};
+use super::{Outcome, PROTECTION_BITS, apply, bits, kernel, refuse_own_page, seal};
 use crate::caller;
 use crate::memory_limit::{self, Account};
 use crate::profile;
 use crate::region_map::{self, Attributes, Kind, Locked, Place, RegionMap, Run};
-use hinterland_sys::{thread, trampoline};
+use hinterland_sys::trampoline;
 use hinterland_units::{PAGE_BYTES, PageNo};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// The arguments of mmap(2).
 #[derive(Clone, Copy, Debug)]
@@ -124,23 +124,14 @@ pub(super) fn map_part(request: &MapRequest) -> Outcome {
 
 /// Whether a mapping outside the far range would replace the page of our own calls.
 fn replaces_the_page(request: &MapRequest) -> bool {
-    let end = request.address.saturating_add(request.bytes);
-    let covered = request.address < trampoline::ADDRESS + PAGE_BYTES && end > trampoline::ADDRESS;
-    covered && request.has(libc::MAP_FIXED) && trampoline::is_mapped()
+    request.has(libc::MAP_FIXED) && trampoline::lies_in(request.address, request.bytes)
 }
 
 /// Such a mapping: addresses alone are reserved around the page, as if it were reserved, too.
 fn map_around_the_page(request: &MapRequest) -> Outcome {
-    static SAID: AtomicBool = AtomicBool::new(false);
     let accessible = request.protection & PROTECTION_BITS != libc::PROT_NONE;
     if accessible || !request.is_private_anonymous() {
-        if !SAID.swap(true, Relaxed) {
-            thread::write_stderr(
-                "hinterland: a mapping over the page at 0x17000, from which Hinterland makes its calls, is refused (ENOMEM); a program that \
-                 needs that address runs without Hinterland only\n",
-            );
-        }
-        return Err(libc::ENOMEM);
+        return refuse_own_page();
     }
     for (address, bytes) in trampoline::around(request.address, request.bytes) {
         MapRequest { address, bytes, ..*request }.pass_on()?;

@@ -2,10 +2,11 @@
 
 use super::across::remap_across;
 use super::mmap::move_in;
-use super::{Outcome, Target, apply, bits, kernel, seal, target};
+use super::{Outcome, Target, apply, bits, kernel, refuse_own_page, seal, target};
 use crate::memory_limit::{self, Account};
 use crate::region_map::{self, Attributes, Kind, Locked, Place, RegionMap, Run};
 use hinterland_pager::PinAccess;
+use hinterland_sys::trampoline;
 use hinterland_units::{PAGE_BYTES, PageNo};
 
 const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
@@ -25,6 +26,9 @@ struct Move {
 pub fn remap(address: usize, old_bytes: usize, new_bytes: usize, flags: i32, new_address: usize) -> Outcome {
     memory_limit::check(|_| Account::of_mapping(new_bytes.saturating_sub(old_bytes), true))?;
     let fixed = flags & libc::MREMAP_FIXED != 0;
+    if fixed && trampoline::lies_in(new_address, new_bytes) || trampoline::lies_in(address, old_bytes) {
+        return refuse_own_page();
+    }
     let pass_on = || kernel(libc::SYS_mremap, [address, old_bytes, new_bytes, bits(flags), new_address, 0]);
     let new_place =
         if fixed && new_address.is_multiple_of(PAGE_BYTES) { target(new_address, new_bytes) } else { Target::Kernel };

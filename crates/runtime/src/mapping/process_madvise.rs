@@ -1,6 +1,6 @@
 //! process_madvise(2) on the process itself, which since Linux 6.13 takes any advice.
 
-use super::{Outcome, Target, bits, kernel, madvise, target};
+use super::{Outcome, Target, bits, kernel, madvise, near, target};
 use crate::user_copy;
 
 /// `UIO_MAXIOV` of <linux/uio.h>.
@@ -30,7 +30,7 @@ pub fn process_madvise(pidfd: i32, ranges: usize, count: usize, advice: i32, fla
         let [start, bytes] = range;
         let advised = match target(start, bytes) {
             Target::Far(..) | Target::Across(_) => madvise(start, bytes, advice).map(|_| bytes),
-            Target::Kernel => ask(range.as_ptr().addr(), 1),
+            Target::Kernel => near(start, bytes, |at, bytes| ask([at, bytes].as_ptr().addr(), 1)).map(|_| bytes),
         };
         match advised {
             Ok(bytes) => done += bytes,

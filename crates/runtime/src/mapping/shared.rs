@@ -1,8 +1,9 @@
 //! shmat(2) and shmdt(2) inside the far range: a segment of System V shared memory is a foreign mapping there.
 
 use super::mmap::move_in;
-use super::{Outcome, apply, bits, kernel, seal};
+use super::{Outcome, apply, bits, kernel, refuse_own_page, seal};
 use crate::region_map::{self, Kind, Place, RegionMap, Run};
+use hinterland_sys::trampoline;
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::mem::MaybeUninit;
 
@@ -11,7 +12,10 @@ pub fn attach(segment: i32, address: usize, flags: i32) -> Outcome {
     let pass_on = |address: usize, flags: i32| kernel(libc::SYS_shmat, [bits(segment), address, bits(flags), 0, 0, 0]);
     let start = if flags & libc::SHM_RND == 0 { address } else { address & !(PAGE_BYTES - 1) };
     if crate::pager().is_none() || !region_map::contains(start) || !start.is_multiple_of(PAGE_BYTES) {
-        return pass_on(address, flags);
+        let replaces = flags & libc::SHM_REMAP != 0
+            && start < trampoline::ADDRESS + PAGE_BYTES
+            && size_of_segment(segment).is_ok_and(|bytes| trampoline::lies_in(start, bytes));
+        return if replaces { refuse_own_page() } else { pass_on(address, flags) };
     }
     let bytes = size_of_segment(segment)?;
     let Place::Inside(first, count) = region_map::place_of(start, bytes) else { return Err(libc::EINVAL) };

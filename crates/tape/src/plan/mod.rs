@@ -68,7 +68,7 @@ pub struct Case {
     pub eviction: Eviction,
 }
 
-/// What takes how long, and who does it.
+/// What takes how long, and which processors do it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Pace {
     /// Of the link, from the last byte sent to the answer.

@@ -142,11 +142,18 @@ fn covered() -> Result<()> {
 
 /// A limit below the descriptors that the launcher waits for does not end the run: the end of the program, and of its children, is seen all the same.
 fn few_descriptors() -> Result<()> {
-    let limit = |limit: &str| format!("prlimit --pid $PPID --nofile={limit}:4096");
-    let script = format!("{}; sleep 0.3; (sleep 0.1); {}; echo went on; exit 7", limit("1"), limit("1024"));
-    for path in ["monitor", "inline"] {
+    let limit = |limit: &str| format!("prlimit --pid $PPID --nofile={limit}: || exit 9");
+    let (lowered, raised) = (limit("1"), limit("1024"));
+    // The program ends when the limit is what it was, and while it is low.
+    let scripts = [
+        format!("{lowered}; sleep 0.3; (sleep 0.1); {raised}; echo went on; exit 7"),
+        format!("{lowered}; sleep 0.3; (sleep 0.1); echo went on; exit 7"),
+    ];
+    for (path, script) in
+        ["monitor", "inline"].into_iter().flat_map(|path| scripts.each_ref().map(|script| (path, script)))
+    {
         let arguments = ["--local", "16M", "--fault-path", path];
-        let launch = Launch::new("lifecycle::start_up::few_descriptors", &arguments, &["sh", "-c", &script])?;
+        let launch = Launch::new("lifecycle::start_up::few_descriptors", &arguments, &["sh", "-c", script])?;
         launch.run()?.expect(7, "went on")?;
     }
     Ok(())
