@@ -119,13 +119,9 @@ pub fn protect(address: usize, bytes: usize, protection: i32, key: i32) -> Outco
         Target::Kernel if protection & PROTECTION_BITS != 0 && trampoline::lies_in(address, bytes) => {
             return refuse_own_page();
         }
-        Target::Kernel if key == -1 => {
-            let call = |at, bytes| kernel(libc::SYS_mprotect, [at, bytes, bits(protection), 0, 0, 0]);
-            return near(address, bytes, call);
-        }
         Target::Kernel => {
-            let call = |at, bytes| kernel(libc::SYS_pkey_mprotect, [at, bytes, bits(protection), bits(key), 0, 0]);
-            return near(address, bytes, call);
+            let number = if key == -1 { libc::SYS_mprotect } else { libc::SYS_pkey_mprotect };
+            return near(address, bytes, |at, bytes| kernel(number, [at, bytes, bits(protection), bits(key), 0, 0]));
         }
         Target::Across(parts) => return parts.in_turn(|address, bytes| protect(address, bytes, protection, key)),
         Target::Far(first, count) => (first, count),

@@ -209,7 +209,7 @@ impl Stats {
     /// Zeros are mapped ahead of most first touches.
     fn first_touches_ns(&self, usual: &PagerCosts) -> Option<u64> {
         let zeros = self.touched_pages.saturating_sub(self.first_touch_faults);
-        let zeros_ns = zeros.checked_mul(Costs::of(FaultPath::Inline).map_page_ns)?;
+        let zeros_ns = zeros.checked_mul(usual.come_ns)?;
         self.first_touch_faults.checked_mul(usual.fault_ns)?.checked_add(zeros_ns)
     }
 }

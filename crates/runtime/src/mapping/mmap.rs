@@ -17,7 +17,7 @@
 //! wishes for that length are granted.
 
 use super::across::{Parts, map_across};
-use super::{Outcome, PROTECTION_BITS, apply, bits, kernel, refuse_own_page, seal};
+use super::{Outcome, PROTECTION_BITS, apply, bits, kernel, near, refuse_own_page, seal};
 use crate::caller;
 use crate::memory_limit::{self, Account};
 use crate::profile;
@@ -133,9 +133,7 @@ fn map_around_the_page(request: &MapRequest) -> Outcome {
     if accessible || !request.is_private_anonymous() {
         return refuse_own_page();
     }
-    for (address, bytes) in trampoline::around(request.address, request.bytes) {
-        MapRequest { address, bytes, ..*request }.pass_on()?;
-    }
+    near(request.address, request.bytes, |address, bytes| MapRequest { address, bytes, ..*request }.pass_on())?;
     Ok(request.address)
 }
 
