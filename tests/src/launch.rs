@@ -257,13 +257,15 @@ impl Ended {
         Ok(self)
     }
 
-    /// Demands that the program paged.
+    /// Demands that the program paged: it used pages that came back from far memory, by its faults or, as a tape can do
+    /// for all of them, ahead of it.
     ///
     /// # Errors
     /// Nothing was far.
     pub fn expect_paging(&self) -> Result<&Ended> {
         let stats = self.stats()?;
-        ensure!(stats["major_faults"].as_u64() > Some(0), "had no major fault: {stats}");
+        let used = |figure: &str| stats[figure].as_u64().with_context(|| format!("the statistics have no {figure}"));
+        ensure!(used("major_faults")? + used("prefetch_hits")? > 0, "used no page that had been far: {stats}");
         Ok(self)
     }
 
