@@ -122,7 +122,7 @@ const MEMORY: [Case; 17] = [
     ),
 ];
 
-const RUNTIMES: [Case; 13] = [
+const RUNTIMES: [Case; 14] = [
     case("own_malloc", "has an allocator of its own that keeps thread data in far memory", program("own_malloc", &[])),
     case(
         "own_pool",
@@ -155,6 +155,11 @@ const RUNTIMES: [Case; 13] = [
     .near(),
     case("restorer", "installs a signal's action by the system call, like libc's", program("field/restorer", &[]))
         .near(),
+    case(
+        "libc_handle",
+        "takes libc's functions from a handle of libc, as Python's `ctypes.CDLL(\"libc.so.6\")` does",
+        program("field/libc_handle", &[]),
+    ),
     case("second_libc", "works with a second libc (`dlmopen`)", program("field/second_libc", &[])),
     case("auditor", "is watched by an auditor of the loader (`LD_AUDIT`)", Proof::Test("lifecycle::start_up::auditor")),
     case("auditor_inside", "starts another one with an auditor", Proof::Test("lifecycle::start_up::auditor_inside")),

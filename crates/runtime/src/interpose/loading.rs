@@ -1,17 +1,21 @@
-//! dlopen(3): a library that is opened with `RTLD_DEEPBIND` is opened without.
+//! dlopen(3) and dlsym(3): two ways to libc's functions past ours.
 //!
-//! With it, the library's own calls of malloc(3), free(3), mmap(2) and fork(2) would be bound to libc's functions, past ours: libc's free
-//! would get blocks of the far heap, and end the program. PHP opens its extensions so. What is lost is that the library's definitions are
-//! preferred to the program's where both have the same name.
+//! A library that is opened with `RTLD_DEEPBIND` is opened without: its own calls of malloc(3), free(3), mmap(2) and fork(2) would be bound to
+//! libc's functions, and libc's free would get blocks of the far heap, and end the program. PHP opens its extensions so. What is lost is that the
+//! library's definitions are preferred to the program's where both have the same name.
+//!
+//! A function of libc's that a program asks for by a handle of libc, as Python's ctypes and Java's foreign functions do, is ours where we have it:
+//! the one to which the program's own calls are bound. What libc and this library ask for is libc's.
 
 use super::next_symbol::Next;
-use libc::{c_int, c_void};
-use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use crate::caller;
+use libc::{c_char, c_int, c_void};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering::Relaxed};
 
-static NEXT: Next = Next::new(c"dlopen");
+static NEXT_DLOPEN: Next = Next::new(c"dlopen");
 #[used]
 #[unsafe(link_section = "hinterland_next")]
-static LISTED: &Next = &NEXT;
+static LISTED: &Next = &NEXT_DLOPEN;
 
 /// The flags that are passed on: all, as long as the program's heap is libc's.
 static FLAGS: AtomicI32 = AtomicI32::new(!0);
@@ -21,14 +25,85 @@ pub(crate) fn bind_to_ours() {
     FLAGS.store(!libc::RTLD_DEEPBIND, Relaxed);
 }
 
-extern "C" fn next() -> *mut c_void {
-    NEXT.find()
+/// Whether a handle of libc leads to our functions.
+static HANDLES_LEAD_HERE: AtomicBool = AtomicBool::new(false);
+
+/// From now on a handle of libc leads to our functions.
+pub(crate) fn lead_handles_here() {
+    HANDLES_LEAD_HERE.store(true, Relaxed);
+}
+
+extern "C" fn next_dlopen() -> *mut c_void {
+    NEXT_DLOPEN.find()
+}
+
+/// libc's dlsym(3), which cannot be looked up by itself.
+extern "C" fn next_dlsym() -> *mut c_void {
+    static FOUND: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+    let found = FOUND.load(Relaxed);
+    if !found.is_null() {
+        return found;
+    }
+    // Where it has been since libdl is part of libc, and its first place.
+    let versions = [c"GLIBC_2.34", c"GLIBC_2.2.5"];
+    // SAFETY: both names are C strings.
+    let look_up =
+        |version: &std::ffi::CStr| unsafe { libc::dlvsym(libc::RTLD_NEXT, c"dlsym".as_ptr(), version.as_ptr()) };
+    let found = versions.into_iter().map(look_up).find(|found| !found.is_null());
+    let found = found.expect("libc has a dlsym of one of these versions on x86-64");
+    FOUND.store(found, Relaxed);
+    found
+}
+
+type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
+
+/// What a handle leads to; `next` is libc's dlsym, `caller` the address to which the call returns.
+unsafe extern "C" fn by_handle(handle: *mut c_void, name: *const c_char, next: Dlsym, caller: usize) -> *mut c_void {
+    // SAFETY: dlsym's contract. libc looks at its caller for none but the handles that do not come here.
+    let found = unsafe { next(handle, name) };
+    // Nor for a second libc's (dlmopen), which has a heap of its own.
+    if !HANDLES_LEAD_HERE.load(Relaxed) || !caller::is_internal(found as usize) || caller::is_internal(caller) {
+        return found;
+    }
+    // SAFETY: as above. It is found: libc is in this scope, too.
+    let bound = unsafe { next(libc::RTLD_DEFAULT, name) };
+    // A program's own definition may be what it makes of libc's.
+    if caller::is_internal(bound as usize) { bound } else { found }
+}
+
+/// Goes on in libc's with the caller's return address where that counts: for `RTLD_NEXT` (-1) and `RTLD_DEFAULT` (0).
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn dlsym(_handle: *mut c_void, _name: *const c_char) -> *mut c_void {
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        "push rdi",
+        "push rsi",
+        "sub rsp, 8",
+        ".cfi_adjust_cfa_offset 24",
+        "call {next}",
+        "add rsp, 8",
+        "pop rsi",
+        "pop rdi",
+        ".cfi_adjust_cfa_offset -24",
+        "lea rcx, [rdi + 1]",
+        "cmp rcx, 1",
+        "jbe 2f",
+        "mov rdx, rax",
+        "mov rcx, qword ptr [rsp]",
+        "jmp {by_handle}",
+        "2:",
+        "jmp rax",
+        ".cfi_endproc",
+        next = sym next_dlsym,
+        by_handle = sym by_handle,
+    )
 }
 
 /// Goes on in libc's with the caller's return address: by that libc knows whose search path counts, and in which namespace.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
-pub unsafe extern "C" fn dlopen(_file: *const libc::c_char, _flags: c_int) -> *mut c_void {
+pub unsafe extern "C" fn dlopen(_file: *const c_char, _flags: c_int) -> *mut c_void {
     core::arch::naked_asm!(
         ".cfi_startproc",
         "push rdi",
@@ -43,7 +118,7 @@ pub unsafe extern "C" fn dlopen(_file: *const libc::c_char, _flags: c_int) -> *m
         "and esi, dword ptr [rip + {flags}]",
         "jmp rax",
         ".cfi_endproc",
-        next = sym next,
+        next = sym next_dlopen,
         flags = sym FLAGS,
     )
 }
