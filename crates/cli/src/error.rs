@@ -32,7 +32,7 @@ pub enum Error {
     },
     /// Total RAM below the local budget.
     #[error(
-        "{ram_origin} ({ram}) is smaller than {local_origin} ({local}); --ram bounds local memory, the compressed store and metadata together, so raise it or lower --local"
+        "{ram_origin} ({ram}) is smaller than {local_origin} ({local}); --ram bounds local memory, the compressed store and tables together, so raise it or lower --local"
     )]
     RamBelowLocal {
         /// Where the RAM bound was set.

@@ -79,7 +79,11 @@ pub fn main() -> ExitCode {
     hinterland_sys::thread::end_process_on_panic();
     let command = match command() {
         Ok(command) => command,
-        Err(error) => {
+        Err(mut error) => {
+            // It advises to name the program as the option is named.
+            if error.kind() == clap::error::ErrorKind::UnknownArgument {
+                error.remove(clap::error::ContextKind::Suggested);
+            }
             let _ = error.print();
             // Help and version are answers; everything else is a refusal, told apart from the program's own codes.
             return if error.use_stderr() { ExitCode::from(error::EXIT_REFUSED) } else { ExitCode::SUCCESS };

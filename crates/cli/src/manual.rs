@@ -43,6 +43,7 @@ Examples:
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
   source <(hinterland completions bash)
+  mkdir -p ~/.local/share/bash-completion/completions
   hinterland completions bash > ~/.local/share/bash-completion/completions/hinterland
   hinterland completions zsh > \"${fpath[1]}/_hinterland\"
   hinterland completions fish > ~/.config/fish/completions/hinterland.fish";

@@ -36,8 +36,8 @@ pub enum NodeError {
     NotNeeded(Endpoint),
     /// Less than one slab.
     #[error(
-        "{question}a capacity of {0} bytes is less than one slab of {slab}; give at least 2M",
-        slab = crate::SLAB_BYTES, question = ByteCount(*.0).question_before(ByteCount(crate::SLAB_BYTES))
+        "{question}a capacity of {} is less than one slab, {slab}; give at least 2M",
+        ByteCount(*.0), slab = ByteCount(crate::SLAB_BYTES), question = ByteCount(*.0).question_before(ByteCount(crate::SLAB_BYTES))
     )]
     TooSmall(u64),
     /// The system refused.

@@ -14,10 +14,10 @@ settings! {
     struct Settings {
         LOCAL "local" local: Option<Budget> = BUDGET, One("SIZE|PCT%ram"), Run,
             "Bound on the program's local pages: a size (512M, 2G), or a share of the cgroup limit or the RAM (25%ram); at least 16M",
-            "80 % of the cgroup limit or of the available memory", "1G";
+            "what --ram says; without that, 80 % of the cgroup limit or of the available memory", "1G";
         RAM "ram" ram: Option<Budget> = BUDGET, One("SIZE|PCT%ram"), Run,
-            "Bound on local pages, compressed store and metadata together",
-            "", "2G";
+            "Bound on local pages, compressed store and tables together",
+            "none with --local; else as --local's", "2G";
         FAR "far" far: Vec<String> = WORDS, Many("URL"), Run,
             "Where cold pages go; repeat for several, fastest first: compressed[:CAP], numa:NODE[:SIZE] (plain pages in memory of a NUMA node, not counted by --ram), file:PATH, tcp://HOST, unix:/PATH, etcd://HOST/POOL",
             "compressed RAM, then a file", "compressed:4G file:/var/tmp?size=16G";
@@ -40,7 +40,7 @@ settings! {
             "A secret file that both sides have, instead of certificates: at least 32 random bytes",
             "", "/etc/hinterland/far.key";
         INSECURE_LOOPBACK "insecure-loopback" insecure_loopback: bool = SWITCH, Switch, Run,
-            "Without credentials, use memory nodes on loopback addresses, where any user of this machine may listen in a node's place",
+            "Without credentials, allow loopback addresses, to which any user of this machine can connect, and where any may listen in a node's place",
             "";
         HEAP "heap" heap: HeapMode = choice(), One("all|large"), Run,
             "Which allocations are far: all, or large (of at least 64 KiB)",

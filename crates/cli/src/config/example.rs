@@ -13,7 +13,7 @@ pub struct SettingsArgs {}
 
 const EXAMPLES: &str = "\
 Examples:
-  hinterland settings > ~/.config/hinterland/config.toml
+  mkdir -p ~/.config/hinterland && hinterland settings > ~/.config/hinterland/config.toml
   hinterland settings > job.toml && hinterland run --config job.toml -- python3 job.py";
 
 const HEAD: &str = "\

@@ -28,10 +28,11 @@ impl Kills {
             Some(limit) => {
                 let (bytes, file) = (ByteCount(limit.bytes), limit.file.display());
                 format!(
-                    "its cgroup's memory was used up ({bytes}, {file}); give it a smaller budget, or raise the limit"
+                    "its cgroup's memory was used up ({bytes}, {file}); bound all of its RAM with --ram (--local does not count the \
+                     compressed store), or raise the limit"
                 )
             }
-            None => "the machine's memory was used up; give it a smaller budget".into(),
+            None => "the machine's memory was used up; bound all of its RAM with --ram (--local does not count the compressed store)".into(),
         };
         Some(format!("the kernel killed {who}: {why}"))
     }
@@ -87,15 +88,16 @@ mod tests {
             assert_eq!(
                 since(before, KILLED).unwrap(),
                 format!(
-                    "the kernel killed job: its cgroup's memory was used up (64 MiB, /cg/a/{limit}); give it a smaller budget, or raise \
-                     the limit"
+                    "the kernel killed job: its cgroup's memory was used up (64 MiB, /cg/a/{limit}); bound all of its RAM with --ram \
+                     (--local does not count the compressed store), or raise the limit"
                 )
             );
             let before = Kills::so_far(&host);
             set("a/b", 6, 0);
             assert_eq!(
                 since(before, Ending::Exited(1)).unwrap(),
-                "the kernel killed 2 processes in the run's cgroup: the machine's memory was used up; give it a smaller budget"
+                "the kernel killed 2 processes in the run's cgroup: the machine's memory was used up; bound all of its RAM with --ram (--local does not count the \
+                 compressed store)"
             );
         }
     }

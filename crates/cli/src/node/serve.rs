@@ -5,7 +5,7 @@ use super::{NodeError, ServeArgs};
 use super::{default_url, leave, log, metrics, register};
 use crate::host::Host;
 use crate::print;
-use hinterland_node::{Listening, Options};
+use hinterland_node::{Listening, Options, SLAB_BYTES};
 use hinterland_tls::{CredentialError, NodeCredentials};
 use hinterland_units::ByteCount;
 use hinterland_wire::Endpoint;
@@ -29,6 +29,12 @@ pub fn run(args: &ServeArgs) -> Result<(), NodeError> {
     let mut options = Options::new(capacity_bytes);
     options.there_bytes = there_bytes().unwrap_or(u64::MAX);
     options.quota_bytes = size("--quota", &args.quota)?.unwrap_or(u64::MAX);
+    if options.quota_bytes < SLAB_BYTES {
+        let (quota, slab) = (ByteCount(options.quota_bytes), ByteCount(SLAB_BYTES));
+        let why =
+            format!("{}{quota} is less than one slab, {slab}: no client could get any", quota.question_before(slab));
+        return Err(NodeError::Flag { flag: "--quota", why });
+    }
     options.link_bits_per_second = args.link;
     let lines = log::start(args.log_format, args.verbose)?;
     hinterland_node::raise_descriptor_limit();

@@ -52,8 +52,8 @@ Examples:
   hinterland submit --trace job.trace --dry-run -- ./job
   hinterland submit --trace job.trace --slowdown 1.4 --costs cluster.toml --sbatch=--time=2:00:00 -- ./job
 
-A node of the cluster that can have far memory NAME has the feature far-NAME; one that has it now has the active feature warm-NAME too. The job asks for \
-the first and, where a machine is warm, prefers the second: one is switched only where no warm one is left. packaging/slurm has the prolog that does it.
+A machine of the cluster that can have far memory NAME has the feature far-NAME; one that has it now has the active feature warm-NAME too. The job asks for \
+the first and, where a machine is warm, prefers the second: one is switched only where no warm one is left. PREFIX/lib/hinterland/slurm has the prolog that does it.
 
 Exit code: that of sbatch, or 125 when it refuses.";
 

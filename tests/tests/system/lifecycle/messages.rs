@@ -40,7 +40,7 @@ const MESSAGES: &[Message] = &[
     Message { name: "tier_without_unit", with: &[], arguments: "run --far compressed:4 -- true", code: 125,
         says: "--far: 'compressed:4': 4 bytes: did you mean 4M? the capacity is smaller than one page; write at least 4K" },
     Message { name: "node_without_unit", with: &[], arguments: "node --capacity 16", code: 125,
-        says: "16 bytes: did you mean 16M? a capacity of 16 bytes is less than one slab of 2097152; give at least 2M" },
+        says: "16 bytes: did you mean 16M? a capacity of 16 B is less than one slab, 2 MiB; give at least 2M" },
     Message { name: "resize_without_unit", with: &[], arguments: "node resize tcp://127.0.0.1:1 8", code: 125,
         says: "SIZE: 8 bytes: did you mean 8M? 8 is less than one slab; give at least 2M, or drain the node" },
     Message { name: "nobody_to_ask", with: &[], arguments: "node status tcp://127.0.0.1:1", code: 125,
@@ -254,7 +254,7 @@ fn killed_by_the_cgroup(path: &str) -> Result<()> {
     expect_line(
         &killed,
         &format!(
-            "the kernel killed {}: its cgroup's memory was used up (96 MiB, {limit}); give it a smaller budget, or raise the limit",
+            "the kernel killed {}: its cgroup's memory was used up (96 MiB, {limit}); bound all of its RAM with --ram (--local does not count the compressed store), or raise the limit",
             program.display()
         ),
     )?;
