@@ -7,6 +7,8 @@
 //! and are interposed (`raw`).
 
 #[cfg(not(feature = "local-only"))]
+pub(crate) mod id_words;
+#[cfg(not(feature = "local-only"))]
 pub(crate) mod path;
 #[cfg(not(feature = "local-only"))]
 pub(crate) mod raw;

@@ -4,6 +4,7 @@
 //! would read as zeros. So they are made here, with our handlers around them. Calls that share the memory are passed on
 //! untouched: their child may run on this very stack. System calls made without libc are out of reach.
 
+use super::id_words::{self, ForkWords, Named};
 use super::{child, parent, prepare};
 use crate::caller::is_internal;
 use crate::inline::stacks::tasks;
@@ -13,6 +14,7 @@ use crate::mapping::MEMORY_CALL_NUMBERS;
 use crate::single_thread;
 use hinterland_sys::thread::{self, SignalsBlocked};
 use hinterland_sys::trampoline;
+use hinterland_units::PAGE_BYTES;
 use libc::{c_int, c_long, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -25,10 +27,53 @@ struct CloneArgs {
     parent_tid: u64,
     exit_signal: u64,
     stack: u64,
+    stack_size: u64,
+    storage: u64,
+    set_tid: u64,
+    set_tid_size: u64,
+}
+
+impl CloneArgs {
+    /// The first bytes of a program's; those that it lacks are zero.
+    fn of(bytes: &[u8; CLONE_ARGS_MAX]) -> CloneArgs {
+        let word = |index: usize| u64::from_ne_bytes(bytes[index * 8..][..8].try_into().unwrap_or_default());
+        CloneArgs {
+            flags: word(0),
+            pidfd: word(1),
+            child_tid: word(2),
+            parent_tid: word(3),
+            exit_signal: word(4),
+            stack: word(5),
+            stack_size: word(6),
+            storage: word(7),
+            set_tid: word(8),
+            set_tid_size: word(9),
+        }
+    }
+
+    fn named(&self) -> Named {
+        let size = |word: u64| usize::try_from(word).unwrap_or_default();
+        Named {
+            flags: self.flags,
+            pidfd: size(self.pidfd),
+            parent: size(self.parent_tid),
+            child: size(self.child_tid),
+            chosen: size(self.set_tid),
+            chosen_count: size(self.set_tid_size),
+        }
+    }
+}
+
+/// What clone(2) names: it has one argument for the parent's thread number and the descriptor.
+fn named_by_clone(flags: u64, parent: usize, child: usize) -> Named {
+    Named { flags, pidfd: parent, parent, child, ..Named::default() }
 }
 
 /// Bytes of `clone_args` that are looked at: more than any kernel knows.
 const CLONE_ARGS_MAX: usize = 256;
+
+/// Bytes up to the stack's address: a child is not ours to make without.
+const CLONE_ARGS_FIRST: usize = 48;
 
 /// `CLONE_CLEAR_SIGHAND` of clone3(2): the child has no handlers. linux/sched.h.
 pub(crate) const CLEARS_HANDLERS: u64 = 1 << 32;
@@ -62,13 +107,13 @@ unsafe fn call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize)
 /// As `fork_with`, for a call with these flags. `make` gets the flags to use: `CLONE_VFORK` is not among them, because the
 /// parent would sleep with everything closed that a fork closes. It waits afterwards, until the child has ended or called exec:
 /// then the child's end of a pipe is closed.
-fn fork_flagged(flags: usize, make: impl FnOnce(usize) -> c_long) -> c_long {
+fn fork_flagged(flags: usize, words: &ForkWords, make: impl FnOnce(usize) -> c_long) -> c_long {
     let waits = libc::CLONE_VFORK.cast_unsigned() as usize;
     if flags & libc::CLONE_FILES.cast_unsigned() as usize != 0 && crate::pager().is_some() {
         say_that_files_are_not_shared();
     }
     if flags & waits == 0 {
-        return fork_with(|| make(flags));
+        return fork_with(words, || make(flags));
     }
     let mut ends = [-1; 2];
     // SAFETY: room for two descriptors.
@@ -83,7 +128,7 @@ fn fork_flagged(flags: usize, make: impl FnOnce(usize) -> c_long) -> c_long {
         // SAFETY: closes a descriptor of ours.
         unsafe { call(libc::SYS_close, fd.cast_unsigned() as usize, 0, 0, 0, 0) };
     };
-    let pid = fork_with(|| make(flags & !waits));
+    let pid = fork_with(words, || make(flags & !waits));
     if pid == 0 {
         close(read_end);
         return pid;
@@ -111,7 +156,7 @@ fn say_that_files_are_not_shared() {
 }
 
 /// Forks by `make`, with everything around it that a fork needs; returns what the kernel returned.
-fn fork_with(make: impl FnOnce() -> c_long) -> c_long {
+fn fork_with(words: &ForkWords, make: impl FnOnce() -> c_long) -> c_long {
     let _signals = SignalsBlocked::new();
     prepare();
     let pid = make();
@@ -123,6 +168,7 @@ fn fork_with(make: impl FnOnce() -> c_long) -> c_long {
     } else {
         parent();
     }
+    words.copy_out(pid);
     pid
 }
 
@@ -140,56 +186,104 @@ extern "C" fn answer(result: c_long) -> c_long {
 pub unsafe extern "C" fn _Fork() -> libc::pid_t {
     let flags = usize::try_from(libc::SIGCHLD).unwrap_or(0);
     // SAFETY: clone(2) with only a termination signal is fork(2): the child gets a copy of this stack.
-    let pid = fork_with(|| unsafe { call(libc::SYS_clone, flags, 0, 0, 0, 0) });
+    let pid = fork_with(&ForkWords::of(Named::default()), || unsafe { call(libc::SYS_clone, flags, 0, 0, 0, 0) });
     libc::pid_t::try_from(answer(pid)).unwrap_or(-1)
 }
 
-/// Whether a system call forks this process, and we can make it right; or makes a child that shares this memory and is not to have our
-/// handlers: it is refused.
-extern "C" fn forks(number: c_long, first: usize, second: usize) -> bool {
-    match number {
-        libc::SYS_fork => true,
-        libc::SYS_clone => second == 0 && copies_memory(first as u64),
-        libc::SYS_clone3 if second >= size_of::<CloneArgs>() && first != 0 => {
-            // SAFETY: the program passes a clone_args of at least this size.
-            let args = unsafe { &*(first as *const CloneArgs) };
-            if copies_memory(args.flags) { args.stack == 0 } else { keeps_handlers(args.flags) }
+/// What `syscall` does with a call that makes a process or thread.
+#[repr(u32)]
+enum Making {
+    /// The call is made as it is.
+    AsItIs = 0,
+    /// It forks this process, and we can make it right; or makes a child that shares this memory and is not to have our handlers: it is refused.
+    Here = 1,
+    /// As it is, and the parent calls `id_words::release` afterwards.
+    Held = 2,
+}
+
+extern "C" fn making(number: c_long, a: usize, b: usize, c: usize, d: usize) -> Making {
+    let (here, named) = match number {
+        libc::SYS_fork => return Making::Here,
+        libc::SYS_clone => (b == 0 && copies_memory(a as u64), named_by_clone(a as u64, c, d)),
+        libc::SYS_clone3 if b >= CLONE_ARGS_FIRST && a != 0 => {
+            let args = CloneArgs::of(&copied(a, b));
+            let copies = copies_memory(args.flags);
+            (if copies { args.stack == 0 } else { keeps_handlers(args.flags) }, args.named())
         }
-        _ => false,
+        _ => return Making::AsItIs,
+    };
+    match here {
+        true => Making::Here,
+        false if id_words::hold(named) => Making::Held,
+        false => Making::AsItIs,
     }
+}
+
+/// The first bytes of a `clone_args` of so many bytes, and zeros.
+fn copied(address: usize, bytes: usize) -> [u8; CLONE_ARGS_MAX] {
+    let mut copy = [0u8; CLONE_ARGS_MAX];
+    // SAFETY: the program passes so many bytes; the copy has room for them.
+    unsafe { std::ptr::copy_nonoverlapping(address as *const u8, copy.as_mut_ptr(), bytes.min(CLONE_ARGS_MAX)) };
+    copy
 }
 
 extern "C" fn forking_call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize) -> c_long {
     if number == libc::SYS_clone {
+        let words = ForkWords::of(named_by_clone(a as u64, c, d));
+        let named = words.addresses();
         // SAFETY: the program's own call, which gives the child a copy of this stack.
-        return answer(fork_flagged(a, |flags| unsafe { call(number, flags, b, c, d, e) }));
+        let make = |flags| unsafe { call(number, flags, b, named.parent_of_clone(), named.child, e) };
+        return answer(fork_flagged(a, &words, make));
     }
     if number == libc::SYS_clone3 {
-        let mut copy = [0u8; CLONE_ARGS_MAX];
-        let bytes = b.min(CLONE_ARGS_MAX);
-        // SAFETY: the program passes so many bytes; the copy has room for them.
-        unsafe { std::ptr::copy_nonoverlapping(a as *const u8, copy.as_mut_ptr(), bytes) };
-        let asked = u64::from_ne_bytes(copy[..8].try_into().unwrap_or_default());
-        if !copies_memory(asked) {
-            // As Linux before 5.5, which lacks the flag.
-            return answer(-c_long::from(libc::EINVAL));
-        }
-        let clears = keeps_handlers(asked);
-        let flags = usize::try_from(if clears { asked & !CLEARS_HANDLERS } else { asked }).unwrap_or_default();
-        // No handler runs in the child before it has none.
-        let _signals = clears.then(SignalsBlocked::new);
-        let pid = fork_flagged(flags, |flags| {
-            copy[..8].copy_from_slice(&flags.to_ne_bytes());
-            // SAFETY: as above. More bytes than are known here are left to the kernel to refuse, as they stand.
-            unsafe { call(number, if b > bytes { a } else { copy.as_ptr().addr() }, b, c, d, e) }
-        });
-        if pid == 0 && clears {
-            inline::signals::action::clear_handlers();
-        }
-        return answer(pid);
+        return clone3(a, b);
     }
     // SAFETY: as above.
-    answer(fork_with(|| unsafe { call(number, a, b, c, d, e) }))
+    answer(fork_with(&ForkWords::of(Named::default()), || unsafe { call(number, a, b, c, d, e) }))
+}
+
+/// A clone3(2) that is made or refused here.
+fn clone3(address: usize, bytes: usize) -> c_long {
+    let mut copy = copied(address, bytes);
+    let args = CloneArgs::of(&copy);
+    let asked = args.flags;
+    if !copies_memory(asked) {
+        // As Linux before 5.5, which lacks the flag.
+        return answer(-c_long::from(libc::EINVAL));
+    }
+    if bytes > CLONE_ARGS_MAX {
+        // As the kernel, which knows fewer of them: what it does not know must be zero.
+        // SAFETY: the program passes so many bytes.
+        let is_unknown = |index| unsafe { (address as *const u8).add(index).read() } != 0;
+        if bytes > PAGE_BYTES || (CLONE_ARGS_MAX..bytes).any(is_unknown) {
+            return answer(-c_long::from(libc::E2BIG));
+        }
+    }
+    let words = ForkWords::of(args.named());
+    let named = words.addresses();
+    for (index, word) in [(1, named.pidfd), (2, named.child), (3, named.parent), (8, named.chosen)] {
+        copy[index * 8..][..8].copy_from_slice(&word.to_ne_bytes());
+    }
+    let clears = keeps_handlers(asked);
+    let flags = usize::try_from(if clears { asked & !CLEARS_HANDLERS } else { asked }).unwrap_or_default();
+    // No handler runs in the child before it has none.
+    let _signals = clears.then(SignalsBlocked::new);
+    let pid = fork_flagged(flags, &words, |flags| {
+        copy[..8].copy_from_slice(&flags.to_ne_bytes());
+        // SAFETY: the program's own call, which gives the child a copy of this stack.
+        unsafe { call(libc::SYS_clone3, copy.as_ptr().addr(), bytes.min(CLONE_ARGS_MAX), 0, 0, 0) }
+    });
+    if pid == 0 && clears {
+        inline::signals::action::clear_handlers();
+    }
+    answer(pid)
+}
+
+/// set_tid_address(2).
+extern "C" fn tid_address(number: c_long, at: usize) -> c_long {
+    id_words::keep(at);
+    // SAFETY: the program's own call.
+    answer(c_long::try_from(unsafe { inline::raw::call(number, [at, 0, 0, 0, 0, 0]) }).unwrap_or(-1))
 }
 
 /// Beyond this no call is known.
@@ -315,6 +409,8 @@ pub unsafe extern "C" fn syscall() {
         "je {alone}",
         "cmp rdi, {setns}",
         "je {alone}",
+        "cmp rdi, {set_tid_address}",
+        "je {tid_address}",
         "cmp rdi, {exit}",
         "je 7f",
         "cmp rdi, {numbers}",
@@ -388,7 +484,7 @@ pub unsafe extern "C" fn syscall() {
         "push r9",
         "sub rsp, 8",
         ".cfi_adjust_cfa_offset 56",
-        "call {forks}",
+        "call {making}",
         "add rsp, 8",
         "pop r9",
         "pop r8",
@@ -397,9 +493,30 @@ pub unsafe extern "C" fn syscall() {
         "pop rsi",
         "pop rdi",
         ".cfi_restore_state",
-        "test al, al",
-        "jz 2b",
-        "jmp {forking}",
+        "cmp eax, 1",
+        "jb 2b",
+        "je {forking}",
+        // Words are pinned for the call. Its child may run on another stack, or on this one before the parent does.
+        "mov rax, rdi",
+        "mov rdi, rsi",
+        "mov rsi, rdx",
+        "mov rdx, rcx",
+        "mov r10, r8",
+        "mov r8, r9",
+        "mov r9, [rsp + 8]",
+        "syscall",
+        "test rax, rax",
+        "jz 8f",
+        "mov rdi, rsp",
+        "push rax",
+        ".cfi_adjust_cfa_offset 8",
+        "call {release}",
+        "pop rax",
+        ".cfi_adjust_cfa_offset -8",
+        "cmp rax, -4095",
+        "jae 4b",
+        "8:",
+        "ret",
         ".cfi_endproc",
         clone = const libc::SYS_clone,
         fork = const libc::SYS_fork,
@@ -425,7 +542,10 @@ pub unsafe extern "C" fn syscall() {
         exit = const libc::SYS_exit,
         leave = sym leave,
         answer = sym answer,
-        forks = sym forks,
+        making = sym making,
+        release = sym id_words::release,
+        set_tid_address = const libc::SYS_set_tid_address,
+        tid_address = sym tid_address,
         forking = sym forking_call,
     )
 }
@@ -479,17 +599,24 @@ pub unsafe extern "C" fn clone(
     if crate::pager().is_none() || !copies_memory(bits.into()) {
         let task = if inline::active() { tasks::prepare(bits, stack.addr(), function, argument) } else { None };
         let (body, argument) = task.map_or((function, argument), |task| (tasks::begin as Body, task.argument()));
+        let held = id_words::hold(named_by_clone(bits.into(), parent_tid.addr(), child_tid.addr()));
         // SAFETY: the program's own call, or one that makes it after it has begun.
         let made = unsafe { __clone(Some(body), stack, flags, argument, parent_tid, storage, child_tid) };
         if let Some(task) = task.filter(|_| made < 0) {
             tasks::failed(task);
         }
+        if held {
+            let here = 0u8;
+            id_words::release((&raw const here).addr());
+        }
         return made;
     }
+    let words = ForkWords::of(named_by_clone(bits.into(), parent_tid.addr(), child_tid.addr()));
+    let named = words.addresses();
     // The child's stack may lie in far memory, evicted; so the child starts on a copy of this one.
     // SAFETY: the program's own call, which gives the child a copy of this stack.
-    let pid = fork_flagged(bits as usize, |flags| unsafe {
-        call(libc::SYS_clone, flags, 0, parent_tid as usize, child_tid as usize, 0)
+    let pid = fork_flagged(bits as usize, &words, |flags| unsafe {
+        call(libc::SYS_clone, flags, 0, named.parent_of_clone(), named.child, 0)
     });
     if pid == 0 {
         // SAFETY: the child has the stack that the program made for it.

@@ -32,6 +32,7 @@ mod vectors;
 pub(crate) use between::between_processes;
 pub(crate) use nested::{attaches_filter, names_memory, zero_copy};
 pub(crate) use perform::{give_up_below, perform, stack_of_ours};
+pub(crate) use pinned::pin;
 
 use hinterland_pager::{FAR_BASE, FAR_PAGES};
 use hinterland_units::PAGE_BYTES;

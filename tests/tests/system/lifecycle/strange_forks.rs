@@ -8,9 +8,7 @@ use hinterland_tests::{process, skips, suite};
 
 /// The tests of this file.
 pub fn trials() -> Vec<Trial> {
-    let ways = ["clone", "syscall-fork", "syscall-clone", "clone3", "cleared", "cleared-vfork", "library"]
-        .into_iter()
-        .flat_map(|name| ["monitor", "inline"].map(|path| way(name, path)));
+    let ways = WAYS.into_iter().flat_map(|name| ["monitor", "inline"].map(|path| way(name, path)));
     let raw = RAW.iter().flat_map(|(way, monitor, inline)| [raw(way, "monitor", monitor), raw(way, "inline", inline)]);
     let far_stacks =
         ["stack", "thread", "vfork"].into_iter().flat_map(|way| ["monitor", "inline"].map(|path| far_stack(way, path)));
@@ -54,6 +52,23 @@ fn other(name: &'static str, program: &'static str, line: &'static str, skip: fn
         Ok(())
     })
 }
+
+/// How a child, or with `words-task` and `words-address` a thread, is made. `words-`: the kernel writes numbers to far memory.
+const WAYS: [&str; 13] = [
+    "clone",
+    "syscall-fork",
+    "syscall-clone",
+    "clone3",
+    "cleared",
+    "cleared-vfork",
+    "library",
+    "words-clone",
+    "words-syscall",
+    "words-clone3",
+    "words-vfork",
+    "words-task",
+    "words-address",
+];
 
 /// How a limit on descriptors comes to be reached.
 const FULL: [&str; 5] = ["hard", "soft", "none", "twice", "full"];

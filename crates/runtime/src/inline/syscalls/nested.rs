@@ -7,6 +7,7 @@ use super::pinned::{Pins, TEXT_MAX};
 use super::table::Row;
 use super::{copy, refused};
 use crate::device_pins;
+use crate::fork::id_words;
 use crate::inline::call::Call;
 use hinterland_pager::PinAccess::{self, Read, Write};
 
@@ -51,6 +52,7 @@ fn by_call(pins: &mut Pins, call: &Call) {
     const FUTEX_REQUEUE: i64 = 456;
     let [first, second, third, ..] = call.arguments;
     match call.number {
+        libc::SYS_set_tid_address => id_words::keep(first),
         libc::SYS_prctl if first == size(libc::PR_SET_SECCOMP) => filter_program(pins, third),
         libc::SYS_seccomp => filter_program(pins, third),
         libc::SYS_ptrace => register_set(pins, first, call.arguments[3]),

@@ -107,7 +107,7 @@ impl Pins {
 }
 
 /// Pins memory for the call that the calling code belongs to. Its stack may be far, and the pager does not work there.
-pub(super) fn pin(pager: &'static Pager, address: usize, len: usize, access: PinAccess) -> Pin<'static> {
+pub(crate) fn pin(pager: &'static Pager, address: usize, len: usize, access: PinAccess) -> Pin<'static> {
     let frame = 0u8;
     let frame = (&raw const frame).addr();
     stack_switch::run_blocked(|| pager.pin_for(address, len, access, frame))

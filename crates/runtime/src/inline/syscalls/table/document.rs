@@ -36,6 +36,7 @@ the answer compared with the plain one. What they leave out is listed, with the 
   TUNATTACHFILTER. Drivers that work on memory after the call (USB, video buffers, KVM guests' memory).
 - A robust list that the program registers by `set_robust_list` itself: the kernel walks it when the thread ends. libc's is covered: its
   mutexes stay local, and so do the descriptors of threads on far stacks.
+- Words that clone(2) writes numbers to, when the call is made by a `syscall` instruction outside libc.
 - A futex_waitv on more than 24 far words spread over as many pages.
 - Writes larger than what one step pins (a sixteenth of the budget, at most 4 MiB) are several calls: another process that appends
   to the same file may write in between.

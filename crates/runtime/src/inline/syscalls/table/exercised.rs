@@ -20,6 +20,7 @@ const LEFT_OUT: &[(&str, &[usize], &str)] = &[
     ("io_submit", &[2], "needs a context, which io_setup refuses"),
     ("io_cancel", &[1, 2], "needs a context, which io_setup refuses"),
     ("get_thread_area", &[0], "not for 64-bit programs"),
+    ("set_tid_address", &[0], "written when the thread ends: strange_forks.c has a thread that ends"),
     ("kexec_load", &[2], "replaces the kernel"),
     ("keyctl", &[4], "needs a key exchange (KEYCTL_DH_COMPUTE)"),
     ("getcpu", &[2], "not used by kernels since 2.6.24"),

@@ -96,7 +96,7 @@ pub(super) const ROWS: &[Row] = &[
     row(215, "epoll_wait_old", &[], Pass),
     row(216, "remap_file_pages", &[A, V, V, V, V], Pass),
     row(217, "getdents64", &[V, ob(2), V], Fewer(2, 1)),
-    row(218, "set_tid_address", &[A], Pass),
+    row(218, "set_tid_address", &[o(4)], Nested),
     row(219, "restart_syscall", &[], Pass),
     row(220, "semtimedop", &[V, ia(2, 6), V, i(16)], Pin),
     row(221, "fadvise64", &[], Pass),
