@@ -1,5 +1,5 @@
 /* Forks that libc's atfork handlers do not see, or that a library wants to hear of: the child must find every byte.
- * Usage: strange_forks clone | syscall-fork | syscall-clone | clone3 | cleared | cleared-vfork | library | WORDS
+ * Usage: strange_forks clone | syscall-fork | syscall-clone | clone3 | cleared | cleared-vfork | library | _Fork | WORDS
  * WORDS: the kernel writes numbers to far memory: words-clone | words-syscall | words-clone3 | words-vfork | words-task | words-address
  * Built with the library early.c in front, for "library"; it is harmless to the others. */
 #define _GNU_SOURCE
@@ -15,6 +15,7 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 extern uint64_t *early_words;
@@ -67,6 +68,15 @@ static pid_t clone_cleared_shared(void) {
     child = vfork();
     if (child == 0) _exit(wrong());
     return child;
+}
+
+/* A child of `_Fork` is a thread of its own number, which has a list of robust mutexes. */
+static int wrong_thread(void) {
+    clockid_t clock;
+    void *list = NULL;
+    size_t bytes;
+    if (pthread_getcpuclockid(pthread_self(), &clock) || (pid_t)~(clock >> 3) != syscall(SYS_gettid)) return 6;
+    return syscall(SYS_get_robust_list, 0, &list, &bytes) || !list ? 7 : 0;
 }
 
 /* Four pages that are far by the time of the call. The kernel writes a number at the beginning of each. */
@@ -203,6 +213,9 @@ int main(int argc, char **argv) {
         uint64_t args[8] = {0};
         args[4] = SIGCHLD;
         child = syscall(SYS_clone3, args, sizeof args);
+    } else if (!strcmp(way, "_Fork")) {
+        child = _Fork();
+        if (child == 0) _exit(wrong_thread() ? wrong_thread() : wrong());
     } else if (!strcmp(way, "cleared")) {
         child = clone_cleared();
     } else if (!strcmp(way, "cleared-vfork")) {

@@ -10,6 +10,7 @@ use crate::caller::is_internal;
 use crate::inline::stacks::tasks;
 use crate::inline::{self, wrapped};
 use crate::interpose::by_number;
+use crate::interpose::next_symbol::next;
 use crate::mapping::MEMORY_CALL_NUMBERS;
 use crate::single_thread;
 use hinterland_sys::thread::{self, SignalsBlocked};
@@ -181,12 +182,17 @@ extern "C" fn answer(result: c_long) -> c_long {
     result
 }
 
-/// `_Fork`: a fork without atfork handlers.
+/// `_Fork`: a fork without atfork handlers. libc's own, which tells the child its number and registers its robust mutexes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _Fork() -> libc::pid_t {
-    let flags = usize::try_from(libc::SIGCHLD).unwrap_or(0);
-    // SAFETY: clone(2) with only a termination signal is fork(2): the child gets a copy of this stack.
-    let pid = fork_with(&ForkWords::of(Named::default()), || unsafe { call(libc::SYS_clone, flags, 0, 0, 0, 0) });
+    let next = next!(_Fork: unsafe extern "C" fn() -> libc::pid_t);
+    let before = crate::errno::get();
+    let pid = fork_with(&ForkWords::of(Named::default()), || {
+        // SAFETY: the program's own call.
+        let pid = unsafe { next() };
+        if pid < 0 { -c_long::from(crate::errno::get()) } else { pid.into() }
+    });
+    crate::errno::set(before);
     libc::pid_t::try_from(answer(pid)).unwrap_or(-1)
 }
 

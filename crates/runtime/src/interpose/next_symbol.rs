@@ -79,4 +79,4 @@ macro_rules! next {
         unsafe { std::mem::transmute::<*mut libc::c_void, $type>(NEXT.find()) }
     }};
 }
-pub(super) use next;
+pub(crate) use next;

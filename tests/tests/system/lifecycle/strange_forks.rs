@@ -54,7 +54,7 @@ fn other(name: &'static str, program: &'static str, line: &'static str, skip: fn
 }
 
 /// How a child, or with `words-task` and `words-address` a thread, is made. `words-`: the kernel writes numbers to far memory.
-const WAYS: [&str; 13] = [
+const WAYS: [&str; 14] = [
     "clone",
     "syscall-fork",
     "syscall-clone",
@@ -62,6 +62,7 @@ const WAYS: [&str; 13] = [
     "cleared",
     "cleared-vfork",
     "library",
+    "_Fork",
     "words-clone",
     "words-syscall",
     "words-clone3",
