@@ -74,6 +74,35 @@ static void streams(const char *what, int from, int to, int sends) {
     SHOW(part > 0 && part < (ssize_t)large), CALL(write(to, big, large));
 }
 
+// A look at what waits in a socket: of more than one step's bytes, or into more pieces than one step has, it is the same data once.
+static void peeks(void) {
+    enum { BYTES = 320 * 1024, PIECES = 80 };
+    int ends[2], room_to_send = BYTES * 2;
+    MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+    setsockopt(ends[1], SOL_SOCKET, SO_SNDBUF, &room_to_send, sizeof room_to_send);
+    char *at = map_pages(2 * MIB, PROT_READ | PROT_WRITE);
+    fill(at, BYTES, 7);
+    for (size_t done = 0; done < BYTES; done += 64 * 1024) MUST(send(ends[1], at + done, 64 * 1024, MSG_DONTWAIT) == 64 * 1024);
+    const int how[] = {MSG_PEEK, MSG_PEEK | MSG_WAITALL, MSG_PEEK | MSG_DONTWAIT};
+    struct iovec list[PIECES];
+    for (int i = 0; i < PIECES; i++) list[i] = (struct iovec){at + i * 5 * PAGE, PAGE};
+    for (int i = 0; i < 3; i++) {
+        memset(at, 1, 2 * MIB), chill();
+        printf("peek %d\n", i);
+        SHOW(recv(ends[0], at, BYTES, how[i])), SHOW(wrong(at, BYTES, 7)), SHOW(at[BYTES]);
+        memset(at, 1, 2 * MIB), chill();
+        struct msghdr message = {.msg_iov = list, .msg_iovlen = PIECES};
+        SHOW(recvmsg(ends[0], &message, how[i]));
+        size_t bad = 0;
+        for (int j = 0; j < PIECES; j++) bad += wrong(list[j].iov_base, PAGE, 7 + j * PAGE / 8);
+        SHOW(bad), SHOW(at[PAGE]), SHOW(message.msg_flags);
+    }
+    // Nothing of it was taken.
+    memset(at, 1, 2 * MIB), chill();
+    SHOW(recv(ends[0], at, BYTES, MSG_WAITALL)), SHOW(wrong(at, BYTES, 7)), CALL(recv(ends[0], at, BYTES, MSG_PEEK | MSG_DONTWAIT));
+    munmap(at, 2 * MIB), close(ends[0]), close(ends[1]);
+}
+
 static void arrays(enum state state) {
     char *at = room(state, 64 * 1024);
     struct iovec *array = room(state == NEAR ? COLD : state, sizeof *array * 40);
@@ -182,5 +211,6 @@ int main(void) {
     MUST(pipe(ends) == 0), streams("pipe", ends[0], ends[1], 0);
     MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0), streams("socket", ends[0], ends[1], 1);
     for (enum state state = NEAR; state < PROTECTED; state++) arrays(state), messages(state);
+    peeks();
     large_arrays();
 }

@@ -4,7 +4,7 @@
 //! program's header itself. Larger ones are made from a copy of the header, whose results are copied back.
 
 use super::fd_kind::{FdKind, kind_of};
-use super::pieces::{add, piece_bytes, waits_for_all, whole_bytes};
+use super::pieces::{add, counts, peeks, piece_bytes, waits_for_all, whole_bytes};
 use super::pinned::Pins;
 use super::vectors::{Array, Groups, through_near};
 use super::{copy, is_error};
@@ -72,8 +72,12 @@ fn one(call: &Call, number: i64, arguments: [usize; 6]) -> isize {
         answer
     };
     let kind = kind_of(socket);
+    let peeks = access == PinAccess::Write && peeks(flags);
+    if kind == FdKind::Stream && peeks && !counts(flags) {
+        return through_near(array, sum.bytes, access, |near| issue(near, true));
+    }
     if kind == FdKind::Stream {
-        let goes_on = access == PinAccess::Read || waits_for_all(flags);
+        let goes_on = access == PinAccess::Read || waits_for_all(flags) && !peeks;
         return in_groups(array, access, goes_on, issue);
     }
     // A message must not be divided. One with few buffers is pinned as it is.

@@ -2,7 +2,8 @@
 //!
 //! The sum is what one call could have returned. A short or failed piece is the end, as it is for the kernel; a failure counts
 //! only if nothing came before it. What must not be divided (a datagram) is not; what may be short (a read from a pipe or a
-//! socket) is, because a second piece could wait for data where the whole call would have returned.
+//! socket) is, because a second piece could wait for data where the whole call would have returned. What looks at data without
+//! taking it (`MSG_PEEK`) is one call: a second piece would see the first one's data again.
 
 use super::fd_kind::{FdKind, kind_of};
 use super::pinned::Pins;
@@ -54,6 +55,16 @@ pub(super) fn waits_for_all(flags: usize) -> bool {
     flags & libc::MSG_WAITALL.unsigned_abs() as usize != 0
 }
 
+/// Whether a receiving call leaves the data where it is.
+pub(super) fn peeks(flags: usize) -> bool {
+    flags & libc::MSG_PEEK.unsigned_abs() as usize != 0
+}
+
+/// Whether a receiving call may only count: TCP leaves the buffer as it is then, so what a near one holds must not be copied.
+pub(super) fn counts(flags: usize) -> bool {
+    flags & libc::MSG_TRUNC.unsigned_abs() as usize != 0
+}
+
 /// Makes a call of one buffer.
 pub(super) fn pieces(call: &Call, row: &Row) -> isize {
     let buffer = buffer_of(call.number);
@@ -73,7 +84,7 @@ pub(super) fn pieces(call: &Call, row: &Row) -> isize {
             arguments[buffer.at + 1] = arguments[buffer.at + 1].min(len);
             call.issue(arguments)
         }
-        Plan::Copied => {
+        Plan::Near => {
             let one = libc::iovec { iov_base: start as *mut libc::c_void, iov_len: len };
             let array = Array { start: (&raw const one).addr(), count: 1 };
             through_near(array, len, buffer.access, |near| {
@@ -102,8 +113,8 @@ enum Plan {
     Whole(usize),
     /// In steps of so many bytes.
     Divided(usize),
-    /// In one call, from a near copy.
-    Copied,
+    /// In one call, on a near buffer.
+    Near,
 }
 
 fn plan(call: &Call, buffer: &Buffer, start: usize, len: usize) -> Plan {
@@ -115,13 +126,18 @@ fn plan(call: &Call, buffer: &Buffer, start: usize, len: usize) -> Plan {
     match (kind, buffer.access) {
         (FdKind::File, _) | (FdKind::Stream, PinAccess::Read) => Plan::Divided(piece_bytes(kind == FdKind::Stream)),
         (FdKind::Stream, PinAccess::Write) => {
-            let all = call.number == libc::SYS_recvfrom && waits_for_all(call.arguments[3]);
-            if all { Plan::Divided(waiting) } else { Plan::Whole(waiting) }
+            let flags = if call.number == libc::SYS_recvfrom { call.arguments[3] } else { 0 };
+            match (peeks(flags), waits_for_all(flags)) {
+                (true, _) if counts(flags) => Plan::Whole(whole_bytes()),
+                (true, _) => Plan::Near,
+                (false, true) => Plan::Divided(waiting),
+                (false, false) => Plan::Whole(waiting),
+            }
         }
         // No message is that large: room beyond it is not offered.
         (FdKind::Message, PinAccess::Write) => Plan::Whole(whole_bytes()),
         (FdKind::Message, PinAccess::Read) if len <= whole_bytes() => Plan::Whole(len),
-        (FdKind::Message, PinAccess::Read) => Plan::Copied,
+        (FdKind::Message, PinAccess::Read) => Plan::Near,
     }
 }
 

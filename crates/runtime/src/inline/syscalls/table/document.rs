@@ -52,8 +52,8 @@ const WAYS: &str = "\
 | `-` | the kernel follows no pointer |
 | `pinned` | what the arguments name is pinned |
 | `pinned, fewer` | and the count is lowered to what a step may pin |
-| `in pieces` | a buffer of any size; datagrams whole |
-| `vectors`, `messages` | arrays of buffers, in groups; datagrams whole |
+| `in pieces` | a buffer of any size; datagrams, and looks at a stream (`MSG_PEEK`), whole |
+| `vectors`, `messages` | arrays of buffers, in groups; datagrams and looks whole |
 | `mask` | pinned, with SIGBUS, SIGSYS and SIGILL taken out of a copy of the mask |
 | `copied` | path, arguments and environment are copied to near memory |
 | `by request` | what is pinned depends on the request |
