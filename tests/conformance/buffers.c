@@ -103,6 +103,30 @@ static void peeks(void) {
     munmap(at, 2 * MIB), close(ends[0]), close(ends[1]);
 }
 
+// A record of many parts, each on a page of its own, is one: another writer's comes before or behind it. A pipe of packets shows it.
+static void records(void) {
+    enum { PARTS = 40, PART = 50, BYTES = PARTS * PART };
+    char *at = map_pages(PARTS * 2 * PAGE, PROT_READ | PROT_WRITE), *here = near_room;
+    struct iovec list[PARTS];
+    for (int i = 0; i < PARTS; i++) list[i] = (struct iovec){memset(at + i * 2 * PAGE, 'a' + i % 26, PART), PART};
+    int ends[2];
+    MUST(pipe2(ends, O_DIRECT) == 0);
+    chill(), SHOW(writev(ends[1], list, PARTS));
+    SHOW(read(ends[0], here, BYTES)), fcntl(ends[0], F_SETFL, O_NONBLOCK), CALL(read(ends[0], here + BYTES, 1));
+    size_t bad = 0;
+    for (int i = 0; i < BYTES; i++) bad += here[i] != 'a' + i / PART % 26;
+    SHOW(bad);
+    // A file: with its offset, and behind what is there.
+    SHOW(ftruncate(file, 0)), chill(), SHOW(pwritev(file, list, PARTS, 3)), SHOW(pread(file, here, 2 * BYTES, 3));
+    bad = 0;
+    for (int i = 0; i < BYTES; i++) bad += here[i] != 'a' + i / PART % 26;
+    SHOW(bad), SHOW(pwritev2(file, list, PARTS, -1, RWF_APPEND)), SHOW(lseek(file, 0, SEEK_END));
+    // One part is no memory: those before it are written.
+    list[30].iov_base = (void *)8;
+    chill(), SHOW(pwritev(file, list, PARTS, 0));
+    munmap(at, PARTS * 2 * PAGE), close(ends[0]), close(ends[1]);
+}
+
 static void arrays(enum state state) {
     char *at = room(state, 64 * 1024);
     struct iovec *array = room(state == NEAR ? COLD : state, sizeof *array * 40);
@@ -211,6 +235,6 @@ int main(void) {
     MUST(pipe(ends) == 0), streams("pipe", ends[0], ends[1], 0);
     MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0), streams("socket", ends[0], ends[1], 1);
     for (enum state state = NEAR; state < PROTECTED; state++) arrays(state), messages(state);
-    peeks();
+    peeks(), records();
     large_arrays();
 }

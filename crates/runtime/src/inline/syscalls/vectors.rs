@@ -2,7 +2,7 @@
 //!
 //! An array that names little far memory is pinned with all it names, and the call is made as it is: the kernel reads the
 //! array itself. One that names more goes in groups, each from a copy of a part of the array; for messages, which must not be
-//! divided, through a near buffer.
+//! divided, through a near buffer. So do small writes of many parts: a record in a log or a pipe stays one.
 
 use super::between::between_processes;
 use super::fd_kind::{FdKind, kind_of};
@@ -169,19 +169,36 @@ pub(super) fn vectors(call: &mut Call) -> isize {
     if sum.far_bytes <= piece_bytes(true) && array.pin(&mut pins, access) {
         return call.issue(call.arguments);
     }
-    match (kind_of(descriptor), access) {
-        (FdKind::Message, _) if sum.far_bytes <= whole_bytes() && array.pin(&mut pins, access) => {
-            call.issue(call.arguments)
-        }
-        (FdKind::Message, _) => {
+    match kind_of(descriptor) {
+        FdKind::Message if sum.far_bytes <= whole_bytes() && array.pin(&mut pins, access) => call.issue(call.arguments),
+        FdKind::Message => {
             drop(pins);
             through_near(array, sum.bytes, access, |near| call.issue(with_array(call.arguments, near)))
         }
-        (kind, _) => {
+        kind => {
             drop(pins);
-            in_groups(call, array, access, kind)
+            match gathered(array, sum.bytes, access, kind) {
+                Some(scratch) => {
+                    let whole = scratch.buffer(sum.bytes);
+                    let near = Array { start: (&raw const whole).addr(), count: 1 };
+                    call.issue(with_array(call.arguments, near))
+                }
+                None => in_groups(call, array, access, kind),
+            }
         }
     }
+}
+
+/// A near copy of what is to be written, if that is no more than one piece but has more parts than one group. None also where a part
+/// cannot be read: what comes before it is written then.
+pub(super) fn gathered(array: Array, bytes: usize, access: PinAccess, kind: FdKind) -> Option<Scratch> {
+    let one_piece = access == PinAccess::Read && bytes <= piece_bytes(kind == FdKind::Stream);
+    if !one_piece || array.count <= WINDOW || bytes == 0 {
+        return None;
+    }
+    let mut scratch = Scratch::map(bytes).ok()?;
+    move_bytes(array, scratch.bytes(), copy::read_bytes)?;
+    Some(scratch)
 }
 
 fn with_array(mut arguments: [usize; 6], array: Array) -> [usize; 6] {
@@ -232,7 +249,7 @@ pub(super) fn through_near(array: Array, bytes: usize, access: PinAccess, issue:
     if access == PinAccess::Read && move_bytes(array, scratch.bytes(), copy::read_bytes).is_none() {
         return refused(libc::EFAULT);
     }
-    let whole = libc::iovec { iov_base: scratch.start() as *mut libc::c_void, iov_len: scratch.len().min(bytes) };
+    let whole = scratch.buffer(bytes);
     let answer = issue(Array { start: (&raw const whole).addr(), count: 1 });
     let arrived = usize::try_from(answer).unwrap_or(0).min(scratch.len());
     if access == PinAccess::Write

@@ -53,7 +53,7 @@ const WAYS: &str = "\
 | `pinned` | what the arguments name is pinned |
 | `pinned, fewer` | and the count is lowered to what a step may pin |
 | `in pieces` | a buffer of any size; datagrams, and looks at a stream (`MSG_PEEK`), whole |
-| `vectors`, `messages` | arrays of buffers, in groups; datagrams and looks whole |
+| `vectors`, `messages` | arrays of buffers, in groups; datagrams, looks, and writes of what one step pins, whole |
 | `mask` | pinned, with SIGBUS, SIGSYS and SIGILL taken out of a copy of the mask |
 | `copied` | path, arguments and environment are copied to near memory |
 | `by request` | what is pinned depends on the request |
