@@ -1,7 +1,17 @@
 // Buffers of every size and state, alone, in arrays and in messages: counts and bytes are those of plain memory.
 #include "far.h"
 #include <fcntl.h>
+#include <linux/ethtool.h>
+#include <linux/fiemap.h>
+#include <linux/fs.h>
+#include <linux/fsmap.h>
+#include <linux/loop.h>
+#include <linux/random.h>
+#include <linux/sockios.h>
+#include <net/if.h>
+#include <stddef.h>
 #include <pthread.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -226,6 +236,52 @@ static void messages(enum state state) {
     close(received), close(ends[0]), close(ends[1]);
 }
 
+// Structures of ioctl(2) whose arrays, or ends, lie on pages that were never touched: the request's number tells the header's length,
+// or none.
+static void *before_untouched(size_t header) {
+    char *at = map_pages(128 * PAGE, PROT_READ | PROT_WRITE) + PAGE - header;
+    return memset(at, 0, header);
+}
+
+static void requests(void) {
+    enum { RECORDS = 128 };
+    struct fsmap_head *head = before_untouched(sizeof *head);
+    head->fmh_count = RECORDS, memset(&head->fmh_keys[1], 255, offsetof(struct fsmap, fmr_reserved));
+    int here = open(".", O_RDONLY), answer = ioctl(here, FS_IOC_GETFSMAP, head);
+    if (answer == -1 && (errno == ENOTTY || errno == EOPNOTSUPP)) printf("fsmap: skipped, this file system tells no map\n");
+    else printf("fsmap: %s, more than 100 records %d\n", answer ? strerrorname_np(errno) : "ok", head->fmh_entries > 100);
+    struct fiemap *extents = before_untouched(sizeof *extents);
+    extents->fm_length = ~0ull, extents->fm_extent_count = RECORDS;
+    answer = ioctl(file, FS_IOC_FIEMAP, extents);
+    printf("fiemap: %s\n", answer ? strerrorname_np(errno) : "ok");
+    // What only root may do: nothing is changed. 304 bytes by a number without a size, and a pool's header of 8.
+    struct loop_config *loop = before_untouched(280);
+    loop->fd = -1;
+    int device = open("/dev/loop0", O_RDWR);
+    CALL(ioctl(device, LOOP_CONFIGURE, loop));
+    struct rand_pool_info *pool = before_untouched(sizeof *pool);
+    pool->buf_size = 3 * PAGE;
+    int random = open("/dev/random", O_RDWR);
+    SHOW(ioctl(random, RNDADDENTROPY, pool) == 0 || errno == EPERM);
+    // The names of what links can do: many, and how many the kernel says.
+    struct ethtool_gstrings *names = before_untouched(sizeof *names);
+    struct ifreq interface = {.ifr_name = "lo", .ifr_data = (void *)names};
+    names->cmd = ETHTOOL_GSTRINGS, names->string_set = ETH_SS_LINK_MODES;
+    int any = socket(AF_INET, SOCK_DGRAM, 0);
+    CALL(ioctl(any, SIOCETHTOOL, &interface)), SHOW(names->len), SHOW(strlen((char *)names->data));
+    // What lies behind a small one is not its own: pages that may be read only, not at all, or that are not there.
+    for (int how = 0; how < 3; how++) {
+        char *small = before_untouched(sizeof(int)), *behind = small + sizeof(int);
+        memset(behind, 3, PAGE);
+        if (how < 2) MUST(mprotect(behind, 4 * PAGE, how ? PROT_NONE : PROT_READ) == 0);
+        if (how == 2) MUST(munmap(behind, 4 * PAGE) == 0);
+        chill();
+        CALL(ioctl(file, FIONREAD, small)), CALL(ioctl(any, FIONREAD, small)), SHOW(probe(behind, 'w'));
+        if (how == 0) SHOW(*behind), SHOW(behind[PAGE]);
+    }
+    close(here), close(device), close(random), close(any);
+}
+
 int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     big = malloc(large);
@@ -235,6 +291,6 @@ int main(void) {
     MUST(pipe(ends) == 0), streams("pipe", ends[0], ends[1], 0);
     MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0), streams("socket", ends[0], ends[1], 1);
     for (enum state state = NEAR; state < PROTECTED; state++) arrays(state), messages(state);
-    peeks(), records();
+    peeks(), records(), requests();
     large_arrays();
 }

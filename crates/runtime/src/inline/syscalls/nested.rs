@@ -1,8 +1,10 @@
 //! Calls whose arguments depend on a request: pointers in structures, structures of various lengths.
 //!
 //! Numbers and layouts: the headers named at each. Requests that are not here get their argument pinned by the size that the
-//! request's number tells, or as far as any structure of the kernel goes; pointers inside it must then be near.
+//! request's number tells, and at least a page's worth of it: structures without a size are shorter, arrays behind a header mostly;
+//! pointers inside it must then be near.
 
+use super::pieces::whole_bytes;
 use super::pinned::{Pins, TEXT_MAX};
 use super::table::Row;
 use super::{copy, refused};
@@ -11,9 +13,8 @@ use crate::fork::id_words;
 use crate::inline::call::Call;
 use hinterland_pager::PinAccess::{self, Read, Write};
 
-/// What a request without a size may point at: no structure of the old ioctls is larger.
-const OLD_STYLE_BYTES: usize = 256;
-/// A structure whose length the kernel finds by itself.
+/// What a request points at at least, though its number may tell less or nothing: no structure of the old ioctls is larger. And a
+/// structure whose length the kernel finds by itself.
 const LARGE_BYTES: usize = 4096;
 
 /// Makes a call that is covered by request.
@@ -197,6 +198,17 @@ mod request {
     /// linux/fiemap.h, linux/fs.h.
     pub const FS_IOC_FIEMAP: usize = 0xc020_660b;
     pub const FIDEDUPERANGE: usize = 0xc018_9436;
+    /// linux/fsmap.h, linux/blkzoned.h, linux/btrfs.h, linux/random.h.
+    pub const FS_IOC_GETFSMAP: usize = 0xc0c0_583b;
+    pub const BLKREPORTZONE: usize = 0xc010_1282;
+    pub const BTRFS_IOC_TREE_SEARCH_V2: usize = 0xc070_9411;
+    pub const BTRFS_IOC_SPACE_INFO: usize = 0xc010_9414;
+    pub const RNDADDENTROPY: usize = 0x4008_5203;
+    /// `fs/xfs/libxfs/xfs_fs.h`.
+    pub const XFS_IOC_BULKSTAT: usize = 0x8040_587f;
+    pub const XFS_IOC_INUMBERS: usize = 0x8040_5880;
+    pub const XFS_IOC_GETBMAP: usize = 0xc020_5826;
+    pub const XFS_IOC_GETBMAPX: usize = 0xc020_5838;
     /// linux/userfaultfd.h.
     pub const UFFDIO_COPY: usize = 0xc028_aa03;
     /// linux/if_tun.h.
@@ -223,8 +235,67 @@ fn ioctl(pins: &mut Pins, request: usize, argument: usize) {
     let (direction, bytes) = (request >> 30 & 3, request >> 16 & 0x3fff);
     let old = direction == 0 || bytes == 0;
     let access = if old || direction & READS != 0 { Write } else { Read };
-    pins.add(argument, if old { OLD_STYLE_BYTES } else { bytes }, access);
-    behind(pins, request & 0xffff_ffff, argument);
+    let asked = request & 0xffff_ffff;
+    let whole = with_array(asked, argument).unwrap_or(0).min(whole_bytes());
+    pins.add(argument, bytes.max(LARGE_BYTES).max(whole), access);
+    behind(pins, asked, argument);
+}
+
+/// The length of a structure that ends in an array, of which the request's number tells the header's only.
+fn with_array(asked: usize, argument: usize) -> Option<usize> {
+    use self::request as r;
+    let (header, counted_at, element) = match asked {
+        // linux/fiemap.h, linux/fs.h, linux/fsmap.h: struct fiemap, file_dedupe_range, fsmap_head.
+        r::FS_IOC_FIEMAP => (32, 24, 56),
+        r::FIDEDUPERANGE => return Some(24 + 32 * (number(argument + 16) & 0xffff)),
+        r::FS_IOC_GETFSMAP => (192, 8, 64),
+        // linux/blkzoned.h: struct blk_zone_report.
+        r::BLKREPORTZONE => (16, 8, 64),
+        // linux/btrfs.h: struct btrfs_ioctl_search_args_v2, btrfs_ioctl_space_args.
+        r::BTRFS_IOC_TREE_SEARCH_V2 => (112, 104, 1),
+        r::BTRFS_IOC_SPACE_INFO => (16, 0, 24),
+        // linux/random.h: struct rand_pool_info.
+        r::RNDADDENTROPY => (8, 4, 1),
+        // xfs_fs.h: struct xfs_bulkstat_req, xfs_inumbers_req, getbmap, getbmapx.
+        r::XFS_IOC_BULKSTAT => (64, 12, 192),
+        r::XFS_IOC_INUMBERS => (64, 12, 24),
+        r::XFS_IOC_GETBMAP => (0, 24, 32),
+        r::XFS_IOC_GETBMAPX => (0, 24, 48),
+        _ => return None,
+    };
+    Some(header + number(argument + counted_at) * element)
+}
+
+/// linux/ethtool.h: the length of a command's structure, which mostly ends in an array. What the kernel counts by itself, the program
+/// need not have counted there.
+fn of_ethtool(at: usize) -> usize {
+    /// Strings and figures of a device: some have thousands.
+    const FIGURES: usize = 8192;
+    let counted = |header: usize, counted_at: usize, element: usize, least: usize| {
+        header + number(at + counted_at).max(least) * element
+    };
+    let bytes = match number(at) {
+        // ETHTOOL_GREGS.
+        0x04 => counted(12, 8, 1, 0),
+        // ETHTOOL_GEEPROM, SEEPROM, GMODULEEEPROM, GET_DUMP_DATA, GTUNABLE, STUNABLE.
+        0x0b | 0x0c | 0x43 | 0x40 | 0x48 | 0x49 => counted(16, 12, 1, 0),
+        // ETHTOOL_TEST.
+        0x1a => counted(16, 12, 8, FIGURES),
+        // ETHTOOL_GSTRINGS.
+        0x1b => counted(12, 8, 32, FIGURES),
+        // ETHTOOL_GSTATS, GPHYSTATS.
+        0x1d | 0x4a => counted(8, 4, 8, FIGURES),
+        // ETHTOOL_GRXCLSRLALL: struct ethtool_rxnfc, with rules' numbers at its end.
+        0x30 => counted(192, 184, 4, 0),
+        // ETHTOOL_GRXFHINDIR, SRXFHINDIR.
+        0x38 | 0x39 => counted(8, 4, 4, 0),
+        // ETHTOOL_GRSSH, SRSSH: a table, then a key.
+        0x46 | 0x47 => counted(24, 8, 4, 0) + number(at + 12),
+        // ETHTOOL_PERQUEUE: for as many of the 4096 queues as the mask names.
+        0x4b => 520 + 4096 * 92,
+        _ => 0,
+    };
+    bytes.max(LARGE_BYTES).min(whole_bytes())
 }
 
 fn behind(pins: &mut Pins, asked: usize, argument: usize) {
@@ -236,7 +307,8 @@ fn behind(pins: &mut Pins, asked: usize, argument: usize) {
         }
         // struct ifreq: a name of 16 bytes, then the pointer.
         r::SIOCETHTOOL => {
-            add(word(argument + 16), LARGE_BYTES, Write);
+            let command = word(argument + 16);
+            add(command, of_ethtool(command), Write);
         }
         r::SIOCADDRT | r::SIOCDELRT => {
             let device = word(argument + std::mem::offset_of!(libc::rtentry, rt_dev));
@@ -251,12 +323,6 @@ fn behind(pins: &mut Pins, asked: usize, argument: usize) {
         }
         r::BLKPG => {
             add(word(argument + 16), number(argument + 8), Write);
-        }
-        r::FS_IOC_FIEMAP => {
-            add(argument, 32 + 56 * number(argument + 24), Write);
-        }
-        r::FIDEDUPERANGE => {
-            add(argument, 24 + 32 * (number(argument + 16) & 0xffff), Write);
         }
         r::UFFDIO_COPY => {
             add(word(argument + 8), word(argument + 16), Read);
