@@ -98,6 +98,26 @@ static void refusals(void) {
     munmap(p, 8 * PAGE), munmap(q, 8 * PAGE);
 }
 
+// A range of several mappings may shrink, and stay as it is, but not grow or move; what is behind it may have holes.
+static void shrinking(void) {
+    for (int how = 0; how < 6; how++) {
+        char *p = map(10 * PAGE, RW);
+        fill(p, 10 * PAGE, 10);
+        if (how == 0) MUST(!mprotect(p + 9 * PAGE, PAGE, PROT_NONE));
+        if (how == 1) MUST(!mlock(p + 6 * PAGE, PAGE));
+        if (how == 2) MUST(!madvise(p + 2 * PAGE, PAGE, MADV_DONTDUMP));
+        if (how == 3) MUST(!munmap(p + 7 * PAGE, PAGE));
+        if (how == 4) MUST(!munmap(p + 4 * PAGE, 6 * PAGE));
+        if (how == 5) MUST(mmap(p + 3 * PAGE, 3 * PAGE, RW, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED);
+        printf("shrink %d\n", how);
+        SHOW(mremap(p, 10 * PAGE, 10 * PAGE, 0) == p), CALL(mremap(p, 10 * PAGE, 11 * PAGE, MREMAP_MAYMOVE));
+        SHOW(mremap(p, 10 * PAGE, 4 * PAGE, how % 2 ? MREMAP_MAYMOVE : 0) == p);
+        SHOW(wrong(p, 3 * PAGE, 10)), SHOW(probe(p + 3 * PAGE, 'w'));
+        for (int page = 4; page < 10; page++) SHOW(probe(p + page * PAGE, 'r'));
+        CALL(munmap(p, PAGE)), CALL(mremap(p, 4 * PAGE, 2 * PAGE, 0)), CALL(munmap(p, 4 * PAGE));
+    }
+}
+
 // An array that grows by mremap, as large arrays do.
 static void growing(void) {
     size_t bytes = 64 * 1024;
@@ -119,5 +139,6 @@ int main(void) {
     moving();
     to_a_place();
     refusals();
+    shrinking();
     growing();
 }

@@ -56,6 +56,9 @@ pub fn remap(address: usize, old_bytes: usize, new_bytes: usize, flags: i32, new
     let mut region_map = region_map::lock();
     let run = region_map.run_at(old).filter(|run| run.attributes.kind != Kind::Room).ok_or(libc::EFAULT)?;
     seal::refuse(&region_map, old, 1)?;
+    if !fixed && !wanted.keeps_old && new_count <= old_count {
+        return shrink(&mut region_map, wanted);
+    }
     if run.end() - old < old_count {
         return Err(libc::EFAULT);
     }
@@ -88,22 +91,26 @@ fn check_flags(flags: i32, old_bytes: usize, new_bytes: usize) -> Result<(), i32
     if bad { Err(libc::EINVAL) } else { Ok(()) }
 }
 
-/// Without a commanded place: in place if that is possible.
+/// In place, as munmap(2) of what is behind: over several mappings and holes, as the kernel does it.
+fn shrink(region_map: &mut RegionMap, wanted: Move) -> Outcome {
+    let Move { old, old_count, new_count, .. } = wanted;
+    let (tail, fewer) = (old + new_count, old_count - new_count);
+    seal::refuse(region_map, tail, fewer)?;
+    for run in region_map.mapped_in(tail, fewer) {
+        apply::clear(region_map, run.first, run.count)?;
+    }
+    Ok(region_map::address_of(old))
+}
+
+/// Without a commanded place, larger or leaving the old range mapped: in place if that is possible.
 fn resize(region_map: &mut RegionMap, wanted: Move, run: Run) -> Outcome {
     let Move { old, old_count, new_count, .. } = wanted;
-    let here = Ok(region_map::address_of(old));
-    if !wanted.keeps_old && new_count <= old_count {
-        if new_count < old_count {
-            apply::clear(region_map, old + new_count, old_count - new_count)?;
-        }
-        return here;
-    }
     let (tail, more) = (old + old_count, new_count - old_count.min(new_count));
     if !wanted.keeps_old && run.end() == tail && region_map.place_at(tail, more, run.attributes) {
         let grown = Run { first: tail, count: more, attributes: run.attributes };
         apply::open(region_map, grown)?;
         apply::lock(grown)?;
-        return here;
+        return Ok(region_map::address_of(old));
     }
     if !wanted.may_move {
         return Err(libc::ENOMEM);
@@ -218,10 +225,7 @@ fn remap_foreign(
     let Move { old, old_count, new_count, .. } = wanted;
     let bytes = |count: u32| count as usize * PAGE_BYTES;
     let address = region_map::address_of(old);
-    if flags & libc::MREMAP_FIXED == 0 && new_count <= old_count {
-        if new_count < old_count {
-            apply::clear(region_map, old + new_count, old_count - new_count)?;
-        }
+    if flags & libc::MREMAP_FIXED == 0 && wanted.keeps_old {
         return Ok(address);
     }
     let pager = crate::pager().ok_or(libc::ENOMEM)?;
