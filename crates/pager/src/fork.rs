@@ -110,6 +110,8 @@ impl Fork {
         wiped: &[(PageNo, u32)],
     ) -> Result<(), SysError> {
         self.pages.decisions.end();
+        // Marks that threads of the parent's have set since the freeze: a thread of the child's may get the number of one of them.
+        self.pages.overwriters.forget_all();
         let parent = self.pages.row();
         self.local.shared_budget.after_fork(row, &self.local.account, true);
         for (from, to) in [

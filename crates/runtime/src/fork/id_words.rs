@@ -143,6 +143,9 @@ impl ForkWords {
 }
 
 /// Before a clone that shares the memory, or whose child has a stack of its own: true, if `release` shall be called in the parent afterwards.
+///
+/// Not inlined: `release` gives up what deeper frames than its caller's have pinned.
+#[inline(never)]
 pub(super) fn hold(named: Named) -> bool {
     if crate::pager().is_none() {
         return false;
@@ -191,7 +194,7 @@ pub(crate) fn keep(at: usize) {
     if !is_kept && !SAID.swap(true, Relaxed) {
         thread::write_stderr(
             "hinterland: words that tell of the ends of threads (CLONE_CHILD_CLEARTID, set_tid_address) are on more than a quarter of the local \
-             pages: whoever waits for such a thread may wait for ever; give more --local\n",
+             pages: a thread that waits for the end of such a thread may wait for ever; give more --local\n",
         );
     }
 }

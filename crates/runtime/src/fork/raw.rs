@@ -190,7 +190,13 @@ pub unsafe extern "C" fn _Fork() -> libc::pid_t {
     let pid = fork_with(&ForkWords::of(Named::default()), || {
         // SAFETY: the program's own call.
         let pid = unsafe { next() };
-        if pid < 0 { -c_long::from(crate::errno::get()) } else { pid.into() }
+        match crate::errno::get() {
+            _ if pid >= 0 => pid.into(),
+            // glibc before 2.34 has none.
+            // SAFETY: as above.
+            libc::ENOSYS => unsafe { call(libc::SYS_fork, 0, 0, 0, 0, 0) },
+            error => -c_long::from(error),
+        }
     });
     crate::errno::set(before);
     libc::pid_t::try_from(answer(pid)).unwrap_or(-1)

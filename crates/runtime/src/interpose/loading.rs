@@ -5,7 +5,8 @@
 //! library's definitions are preferred to the program's where both have the same name.
 //!
 //! A function of libc's that a program asks for by a handle of libc, as Python's ctypes and Java's foreign functions do, is ours where we have it:
-//! the one to which the program's own calls are bound. What libc and this library ask for is libc's.
+//! the one to which the program's own calls are bound. What libc and this library ask for is libc's, and so is what a program or another
+//! library defines as well: the one that asks may be that definition, which passes its calls on.
 
 use super::next_symbol::Next;
 use crate::caller;
@@ -65,10 +66,10 @@ unsafe extern "C" fn by_handle(handle: *mut c_void, name: *const c_char, next: D
     if !HANDLES_LEAD_HERE.load(Relaxed) || !caller::is_internal(found as usize) || caller::is_internal(caller) {
         return found;
     }
-    // SAFETY: as above. It is found: libc is in this scope, too.
-    let bound = unsafe { next(libc::RTLD_DEFAULT, name) };
-    // A program's own definition may be what it makes of libc's.
-    if caller::is_internal(bound as usize) { bound } else { found }
+    // SAFETY: as above; libc looks at its caller, this library. Both are found: libc is in this scope, too.
+    let (bound, behind_ours) = unsafe { (next(libc::RTLD_DEFAULT, name), next(libc::RTLD_NEXT, name)) };
+    // Another definition, before or behind ours, may be what a library makes of libc's: ours would lead it back to itself.
+    if caller::is_internal(bound as usize) && behind_ours == found { bound } else { found }
 }
 
 /// Goes on in libc's with the caller's return address where that counts: for `RTLD_NEXT` (-1) and `RTLD_DEFAULT` (0).

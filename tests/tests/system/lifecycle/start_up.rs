@@ -20,6 +20,7 @@ pub fn trials() -> Vec<Trial> {
         suite::trial("lifecycle::start_up::variables", skips::no_userfaultfd, variables),
         suite::trial("lifecycle::start_up::saved_image", skips::no_userfaultfd, saved_image),
         suite::trial("lifecycle::start_up::covered", skips::no_userfaultfd, covered),
+        suite::trial("lifecycle::start_up::wrapped_calls", skips::no_userfaultfd, wrapped_calls),
         suite::trial("lifecycle::start_up::few_descriptors", skips::no_userfaultfd, few_descriptors),
     ]
 }
@@ -101,6 +102,19 @@ fn variables() -> Result<()> {
     };
     ensure!(budget("variable", &[])? == Some(64 << 20), "HINTERLAND_LOCAL was not heard");
     ensure!(budget("flag-first", &["--local", "32M"])? == Some(32 << 20), "a flag does not overrule the variable");
+    Ok(())
+}
+
+/// A library behind Hinterland's that wraps calls of libc's, which it looks up by a handle of libc when they are made first.
+fn wrapped_calls() -> Result<()> {
+    let library = c_program("field/wrapped_calls", &["-DLIBRARY", "-shared", "-fPIC"])?;
+    let program = c_program("field/wrapped_calls", &[])?;
+    let script = format!("LD_PRELOAD=$LD_PRELOAD:{} exec {}", library.display(), program.display());
+    for path in ["monitor", "inline"] {
+        let arguments = ["--local", "16M", "--fault-path", path];
+        let launch = Launch::new("lifecycle::start_up::wrapped_calls", &arguments, &["sh", "-c", &script])?;
+        launch.run()?.expect(0, "read 8 ioctl 0 thread 0 wrapped 3")?.expect_eviction()?;
+    }
     Ok(())
 }
 
