@@ -263,7 +263,6 @@ fn begin_in_range(settings: &Settings, row: &'static ProcessRow) -> Result<Fault
     // A trace is of another run than the one that follows its tape.
     let repeats = !settings.trace.is_empty() || has_tapes;
     heap::init(settings.heap, repeats)?;
-    crate::interpose::loading::lead_handles_here();
     if heap::is_managed() {
         crate::interpose::loading::bind_to_ours();
     }

@@ -9,6 +9,9 @@ use hinterland_units::ByteCount;
 /// The counts at the beginning of a run.
 pub struct Kills(Option<MemoryEvents>);
 
+/// What a user can do.
+const REMEDY: &str = "bound all of its RAM with --ram (--local does not count the compressed store)";
+
 impl Kills {
     /// What was counted until now.
     pub fn so_far(host: &Host) -> Kills {
@@ -27,12 +30,9 @@ impl Kills {
         let why = match host.memory_events()?.reached_since(&before) {
             Some(limit) => {
                 let (bytes, file) = (ByteCount(limit.bytes), limit.file.display());
-                format!(
-                    "its cgroup's memory was used up ({bytes}, {file}); bound all of its RAM with --ram (--local does not count the \
-                     compressed store), or raise the limit"
-                )
+                format!("its cgroup's memory was used up ({bytes}, {file}); {REMEDY}, or raise the limit")
             }
-            None => "the machine's memory was used up; bound all of its RAM with --ram (--local does not count the compressed store)".into(),
+            None => format!("the machine's memory was used up; {REMEDY}"),
         };
         Some(format!("the kernel killed {who}: {why}"))
     }

@@ -147,9 +147,7 @@ impl ForkWords {
 /// Not inlined: `release` gives up what deeper frames than its caller's have pinned.
 #[inline(never)]
 pub(super) fn hold(named: Named) -> bool {
-    if crate::pager().is_none() {
-        return false;
-    }
+    let Some(pager) = crate::pager() else { return false };
     let _errno = errno::Preserved::new();
     let is_inline = inline::active();
     let lasts = libc::CLONE_CHILD_CLEARTID | if is_inline { libc::CLONE_CHILD_SETTID } else { 0 };
@@ -166,12 +164,10 @@ pub(super) fn hold(named: Named) -> bool {
     ];
     let mut holds = false;
     for (_, at, bytes) in words.into_iter().filter(|(is_asked, at, _)| *is_asked && is_far_word(*at)) {
-        if let Some(pager) = crate::pager() {
-            let _blocked = SignalsBlocked::new();
-            // Until `release`: no frame of ours lasts over the call, whose child may run on this stack.
-            std::mem::forget(syscalls::pin(pager, at, bytes, PinAccess::Write));
-            holds = true;
-        }
+        let _blocked = SignalsBlocked::new();
+        // Until `release`: no frame of ours lasts over the call, whose child may run on this stack.
+        std::mem::forget(syscalls::pin(pager, at, bytes, PinAccess::Write));
+        holds = true;
     }
     holds
 }

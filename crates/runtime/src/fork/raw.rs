@@ -380,6 +380,19 @@ extern "C" fn leave(code: c_int) -> ! {
     }
 }
 
+/// Number and arguments of syscall(3), from where a function has them to where the kernel wants them.
+macro_rules! arguments_of_syscall {
+    () => {
+        "mov rax, rdi
+        mov rdi, rsi
+        mov rsi, rdx
+        mov rdx, rcx
+        mov r10, r8
+        mov r8, r9
+        mov r9, [rsp + 8]"
+    };
+}
+
 /// `syscall`: forks are made here, memory calls by the functions of their names, and those between processes like the trapped
 /// ones; everything else goes to the kernel with no frame of ours on the stack, because the call may be one after which a child
 /// runs on it.
@@ -434,13 +447,7 @@ pub unsafe extern "C" fn syscall() {
         "bt qword ptr [rax], rdi",
         "jc {seen_call}",
         "2:",
-        "mov rax, rdi",
-        "mov rdi, rsi",
-        "mov rsi, rdx",
-        "mov rdx, rcx",
-        "mov r10, r8",
-        "mov r8, r9",
-        "mov r9, [rsp + 8]",
+        arguments_of_syscall!(),
         "syscall",
         "cmp rax, -4095",
         "jae 4f",
@@ -454,13 +461,7 @@ pub unsafe extern "C" fn syscall() {
         "je 5f",
         "cmp byte ptr [rip + {mapped}], 0",
         "je 2b",
-        "mov rax, rdi",
-        "mov rdi, rsi",
-        "mov rsi, rdx",
-        "mov rdx, rcx",
-        "mov r10, r8",
-        "mov r8, r9",
-        "mov r9, [rsp + 8]",
+        arguments_of_syscall!(),
         "mov r11, {own}",
         "call r11",
         "cmp rax, -4095",
@@ -509,13 +510,7 @@ pub unsafe extern "C" fn syscall() {
         "jb 2b",
         "je {forking}",
         // Words are pinned for the call. Its child may run on another stack, or on this one before the parent does.
-        "mov rax, rdi",
-        "mov rdi, rsi",
-        "mov rsi, rdx",
-        "mov rdx, rcx",
-        "mov r10, r8",
-        "mov r8, r9",
-        "mov r9, [rsp + 8]",
+        arguments_of_syscall!(),
         "syscall",
         "test rax, rax",
         "jz 8f",

@@ -11,7 +11,7 @@
 use super::next_symbol::Next;
 use crate::caller;
 use libc::{c_char, c_int, c_void};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering::Relaxed};
 
 static NEXT_DLOPEN: Next = Next::new(c"dlopen");
 #[used]
@@ -24,14 +24,6 @@ static FLAGS: AtomicI32 = AtomicI32::new(!0);
 /// From now on every library is bound to our functions.
 pub(crate) fn bind_to_ours() {
     FLAGS.store(!libc::RTLD_DEEPBIND, Relaxed);
-}
-
-/// Whether a handle of libc leads to our functions.
-static HANDLES_LEAD_HERE: AtomicBool = AtomicBool::new(false);
-
-/// From now on a handle of libc leads to our functions.
-pub(crate) fn lead_handles_here() {
-    HANDLES_LEAD_HERE.store(true, Relaxed);
 }
 
 extern "C" fn next_dlopen() -> *mut c_void {
@@ -58,12 +50,17 @@ extern "C" fn next_dlsym() -> *mut c_void {
 
 type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 
-/// What a handle leads to; `next` is libc's dlsym, `caller` the address to which the call returns.
-unsafe extern "C" fn by_handle(handle: *mut c_void, name: *const c_char, next: Dlsym, caller: usize) -> *mut c_void {
+/// What a handle leads to; `next` is libc's dlsym.
+unsafe extern "C" fn by_handle(
+    handle: *mut c_void,
+    name: *const c_char,
+    next: Dlsym,
+    return_address: usize,
+) -> *mut c_void {
     // SAFETY: dlsym's contract. libc looks at its caller for none but the handles that do not come here.
     let found = unsafe { next(handle, name) };
     // Nor for a second libc's (dlmopen), which has a heap of its own.
-    if !HANDLES_LEAD_HERE.load(Relaxed) || !caller::is_internal(found as usize) || caller::is_internal(caller) {
+    if crate::pager().is_none() || !caller::is_internal(found as usize) || caller::is_internal(return_address) {
         return found;
     }
     // SAFETY: as above; libc looks at its caller, this library. Both are found: libc is in this scope, too.
@@ -72,54 +69,50 @@ unsafe extern "C" fn by_handle(handle: *mut c_void, name: *const c_char, next: D
     if caller::is_internal(bound as usize) && behind_ours == found { bound } else { found }
 }
 
-/// Goes on in libc's with the caller's return address where that counts: for `RTLD_NEXT` (-1) and `RTLD_DEFAULT` (0).
+/// The code of a function that takes two arguments: looks libc's up, by `$next`, and goes on with that in `rax` and with the caller's return
+/// address, by which libc knows whose search path counts, and in which namespace.
+macro_rules! goes_on_in_libc {
+    ($next:ident, $($line:literal),+; $($operand:tt)+) => {
+        core::arch::naked_asm!(
+            ".cfi_startproc",
+            "push rdi",
+            "push rsi",
+            "sub rsp, 8",
+            ".cfi_adjust_cfa_offset 24",
+            "call {next}",
+            "add rsp, 8",
+            "pop rsi",
+            "pop rdi",
+            ".cfi_adjust_cfa_offset -24",
+            $($line,)+
+            "jmp rax",
+            ".cfi_endproc",
+            next = sym $next,
+            $($operand)+
+        )
+    };
+}
+
+/// In libc's for `RTLD_NEXT` (-1) and `RTLD_DEFAULT` (0), for which the return address counts.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn dlsym(_handle: *mut c_void, _name: *const c_char) -> *mut c_void {
-    core::arch::naked_asm!(
-        ".cfi_startproc",
-        "push rdi",
-        "push rsi",
-        "sub rsp, 8",
-        ".cfi_adjust_cfa_offset 24",
-        "call {next}",
-        "add rsp, 8",
-        "pop rsi",
-        "pop rdi",
-        ".cfi_adjust_cfa_offset -24",
+    goes_on_in_libc!(
+        next_dlsym,
         "lea rcx, [rdi + 1]",
         "cmp rcx, 1",
         "jbe 2f",
         "mov rdx, rax",
         "mov rcx, qword ptr [rsp]",
         "jmp {by_handle}",
-        "2:",
-        "jmp rax",
-        ".cfi_endproc",
-        next = sym next_dlsym,
-        by_handle = sym by_handle,
+        "2:";
+        by_handle = sym by_handle
     )
 }
 
-/// Goes on in libc's with the caller's return address: by that libc knows whose search path counts, and in which namespace.
+/// In libc's, without the flags that are not passed on.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn dlopen(_file: *const c_char, _flags: c_int) -> *mut c_void {
-    core::arch::naked_asm!(
-        ".cfi_startproc",
-        "push rdi",
-        "push rsi",
-        "sub rsp, 8",
-        ".cfi_adjust_cfa_offset 24",
-        "call {next}",
-        "add rsp, 8",
-        "pop rsi",
-        "pop rdi",
-        ".cfi_adjust_cfa_offset -24",
-        "and esi, dword ptr [rip + {flags}]",
-        "jmp rax",
-        ".cfi_endproc",
-        next = sym next_dlopen,
-        flags = sym FLAGS,
-    )
+    goes_on_in_libc!(next_dlopen, "and esi, dword ptr [rip + {flags}]"; flags = sym FLAGS)
 }

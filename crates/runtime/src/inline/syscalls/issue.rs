@@ -81,11 +81,6 @@ impl Scratch {
         unsafe { std::slice::from_raw_parts_mut(self.start as *mut u8, self.len) }
     }
 
-    /// Its first `bytes`, as an element of an array.
-    pub(super) fn buffer(&self, bytes: usize) -> libc::iovec {
-        libc::iovec { iov_base: self.start as *mut libc::c_void, iov_len: self.len.min(bytes) }
-    }
-
     /// Keeps the mapping: its start and length.
     pub(super) fn keep(self) -> (usize, usize) {
         let kept = (self.start, self.len);

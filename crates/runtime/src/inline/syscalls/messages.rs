@@ -6,7 +6,7 @@
 use super::fd_kind::{FdKind, kind_of};
 use super::pieces::{add, counts, peeks, piece_bytes, waits_for_all, whole_bytes};
 use super::pinned::Pins;
-use super::vectors::{Array, Groups, gathered, through_near};
+use super::vectors::{Array, Groups, gathered, on_one, through_near};
 use super::{copy, is_error};
 use crate::inline::call::Call;
 use hinterland_pager::PinAccess;
@@ -78,8 +78,7 @@ fn one(call: &Call, number: i64, arguments: [usize; 6]) -> isize {
     }
     if kind == FdKind::Stream {
         if let Some(scratch) = gathered(array, sum.bytes, access, kind) {
-            let whole = scratch.buffer(sum.bytes);
-            return issue(Array { start: (&raw const whole).addr(), count: 1 }, true);
+            return on_one(&scratch, sum.bytes, |near| issue(near, true));
         }
         let goes_on = access == PinAccess::Read || waits_for_all(flags) && !peeks;
         return in_groups(array, access, goes_on, issue);

@@ -178,11 +178,7 @@ pub(super) fn vectors(call: &mut Call) -> isize {
         kind => {
             drop(pins);
             match gathered(array, sum.bytes, access, kind) {
-                Some(scratch) => {
-                    let whole = scratch.buffer(sum.bytes);
-                    let near = Array { start: (&raw const whole).addr(), count: 1 };
-                    call.issue(with_array(call.arguments, near))
-                }
+                Some(scratch) => on_one(&scratch, sum.bytes, |near| call.issue(with_array(call.arguments, near))),
                 None => in_groups(call, array, access, kind),
             }
         }
@@ -235,6 +231,12 @@ fn in_groups(call: &Call, array: Array, access: PinAccess, kind: FdKind) -> isiz
     }
 }
 
+/// Makes a call on an array of one element: the first `bytes` of near memory.
+pub(super) fn on_one(near: &Scratch, bytes: usize, issue: impl FnOnce(Array) -> isize) -> isize {
+    let whole = libc::iovec { iov_base: near.start() as *mut libc::c_void, iov_len: near.len().min(bytes) };
+    issue(Array { start: (&raw const whole).addr(), count: 1 })
+}
+
 /// Makes a call on one near buffer instead of an array's: `issue` gets an array of one element, and what it reads or writes
 /// is copied.
 pub(super) fn through_near(array: Array, bytes: usize, access: PinAccess, issue: impl FnOnce(Array) -> isize) -> isize {
@@ -249,8 +251,7 @@ pub(super) fn through_near(array: Array, bytes: usize, access: PinAccess, issue:
     if access == PinAccess::Read && move_bytes(array, scratch.bytes(), copy::read_bytes).is_none() {
         return refused(libc::EFAULT);
     }
-    let whole = scratch.buffer(bytes);
-    let answer = issue(Array { start: (&raw const whole).addr(), count: 1 });
+    let answer = on_one(&scratch, bytes, issue);
     let arrived = usize::try_from(answer).unwrap_or(0).min(scratch.len());
     if access == PinAccess::Write
         && move_bytes(array, &mut scratch.bytes()[..arrived], |to, from| copy::write_bytes(to, from)).is_none()
