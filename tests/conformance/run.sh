@@ -8,6 +8,9 @@
 #                                  several may run at a time
 set -euo pipefail
 
+# The programs look at the dispositions that they begin with: not those that whatever runs the tests has left (nohup ignores SIGHUP).
+[ -n "${DEFAULT_SIGNALS:-}" ] || DEFAULT_SIGNALS=set exec env --default-signal bash "$0" "$@"
+
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

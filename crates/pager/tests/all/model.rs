@@ -251,7 +251,7 @@ struct Case {
 impl Case {
     /// The test with the number `test`, in a range and with a seed of its own.
     fn new(test: usize, path: FaultPath, set: FeatureSet, backend: Arc<dyn Backend>) -> Case {
-        let operations = std::env::var("HINTERLAND_TEST_MODEL_OPERATIONS").map_or(150_000, |n| n.parse().unwrap());
+        let operations = std::env::var("HINTERLAND_TEST_MODEL_OPERATIONS").map_or(50_000, |n| n.parse().unwrap());
         let (base, seed) = (0x3500_0000_0000 + (test << 36), 100 * test as u64);
         Case {
             base,
@@ -277,8 +277,9 @@ impl Case {
         Case { prefetcher: "none", microset_pages: Some(microset_pages), ..self }
     }
 
+    /// Twice as many operations, in which a thread leaves its tape and comes back.
     fn following_tapes(self) -> Case {
-        Case { tapes: Some(Order::Ordered), ..self }
+        Case { tapes: Some(Order::Ordered), operations: 2 * self.operations, ..self }
     }
 
     fn following_sets(self) -> Case {
@@ -310,9 +311,9 @@ impl Case {
         }
     }
 
-    /// A tenth of the operations, for far memory that takes its time, and where every page touched ends a microset.
+    /// A tenth of the operations, but 15,000, for far memory that takes its time, and where every page touched ends a microset.
     fn short(self) -> Case {
-        Case { operations: self.operations / 10, ..self }
+        Case { operations: (self.operations / 10).max(15_000), ..self }
     }
 }
 
