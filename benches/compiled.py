@@ -4,6 +4,8 @@
 Writes one JSON file. Seconds are those of the program's loops, without what fills their memory. Each round runs every variant, in an order
 that rotates; a ratio is taken within each round, then the median. Every output is compared with the plain native run's."""
 import json
+import math
+import os
 import re
 import statistics
 import subprocess
@@ -14,6 +16,7 @@ from typing import Callable, NamedTuple
 
 from fault_paths import spread
 from options import options
+from tapes import PAGE_BYTES, PAGE_US
 from workloads import HERE, LOCAL_MIN, origin
 
 
@@ -87,9 +90,23 @@ def alone(directory: Path, walk: str, mib: int, rounds: int) -> dict:
     return {"walk": walk, "mib": mib, "seconds": seconds, "hinted_by_plain": spread([a / b for a, b in zip(seconds["hinted"], seconds["plain"])])}
 
 
+def ceilings(native: float, link: str, moved: dict) -> dict:
+    """What the hinted program cannot be quicker than, as it moves these bytes: by itself, by the link in the direction that carries more, and by
+    the processors that it leaves to the pager."""
+    gigabits = math.inf if link == "none" else float(link.split(":")[1].removesuffix("Gb/s"))
+    free = max((os.cpu_count() or 1) - 1, 1)
+    terms = {
+        "native_seconds": native,
+        "link_seconds": max(moved.values()) * 8 / (gigabits * 1e9),
+        "pager_seconds": sum(moved.values()) / PAGE_BYTES * PAGE_US * 1e-6 / free,
+    }
+    return {name: round(seconds, 3) for name, seconds in terms.items()} | moved
+
+
 def far(launcher: Path, directory: Path, walk: str, mib: int, local: int, link: str, rounds: int) -> dict:
     program = PROGRAMS[walk]
     words, expected = program.words(mib), run([built(directory, program, "plain")], program.words(mib))[1]
+    native = statistics.median(run([built(directory, program, "hinted")], words)[0] for _ in range(rounds))
     stats = directory / "stats.json"
     runs: dict[str, list[dict]] = {variant: [] for variant in VARIANTS}
     for turn in range(rounds):
@@ -103,14 +120,19 @@ def far(launcher: Path, directory: Path, walk: str, mib: int, local: int, link: 
                 raise SystemExit(f"{walk} as {variant}: '{output}' instead of '{expected}'")
             said = json.loads(stats.read_text())
             figures = ("major_faults", "prefetched_pages", "prefetch_unused_pages", "hint_fetched_pages", "hint_used_pages", "hint_evicted_pages", "hint_overwritten_pages", "stall_seconds")
-            runs[variant].append({"seconds": seconds} | {name: said[name] for name in figures})
+            moved = {name: said["backends"][0][name] for name in ("bytes_in", "bytes_out")}
+            runs[variant].append({"seconds": seconds} | {name: said[name] for name in figures} | moved)
             print(f"{walk} {link} {variant}: {runs[variant][-1]}", file=sys.stderr)
     seconds = {variant: [run["seconds"] for run in own] for variant, own in runs.items()}
     others = [variant for variant in VARIANTS if variant.startswith("plain")]
     best = min(others, key=lambda variant: statistics.median(seconds[variant]))
     ratios = {variant: spread([a / b for a, b in zip(seconds[variant], seconds["hinted/auto"])]) for variant in others}
     faults = {variant: statistics.median(run["major_faults"] for run in own) for variant, own in runs.items()}
-    return {"walk": walk, "link": link, "local_bytes": local, "runs": runs, "by_hinted": ratios, "best_without": best, "major_faults": faults}
+    bound = ceilings(native, link, {name: statistics.median(run[name] for run in runs["hinted/auto"]) for name in ("bytes_in", "bytes_out")})
+    reached = max(bound[name] for name in bound if name.endswith("_seconds")) / statistics.median(seconds["hinted/auto"])
+    print(f"{walk} {link}: {bound}; {reached:.2f} of the highest of them", file=sys.stderr)
+    return {"walk": walk, "link": link, "local_bytes": local, "runs": runs, "by_hinted": ratios, "best_without": best, "major_faults": faults,
+            "ceilings": bound, "of_ceiling": round(reached, 3)}
 
 
 def main() -> None:
