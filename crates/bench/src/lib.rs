@@ -30,7 +30,18 @@ const EXIT_REFUSED: u8 = 125;
 
 /// Measures Hinterland beside the kernel's own swap
 #[derive(Parser, Debug)]
-#[command(name = "hinterland bench", bin_name = "hinterland bench", version)]
+#[command(
+    name = "hinterland bench",
+    bin_name = "hinterland bench",
+    version,
+    after_help = "\
+Examples:
+  hinterland bench paging --help
+  hinterland bench paging --size 1G --local 50% --pattern random --against zram
+  hinterland bench nodes --json -o nodes.json
+
+Exit code: 0; 1 when something cannot be measured (the message says why); 125 for a wrong command line."
+)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -39,7 +39,7 @@ fn the_json_has_the_promised_names() {
     let file = directory.path().join("report.json");
     let status = bench("paging")
         .args(["--rivals-only", "--against", "all-local", "--size", "32M", "--threads", "1,2", "--repeat", "3"])
-        .args(["--pattern", "sequential,random,stride-10,zipf,write,hot-scan", "--format", "json", "--output"])
+        .args(["--pattern", "sequential,random,stride-10,zipf,write,hot-scan", "--json", "--output"])
         .arg(&file)
         .stderr(Stdio::null())
         .status()
@@ -145,7 +145,7 @@ fn a_report_of_prefetchers_is_drawn() {
 #[test]
 fn nodes_are_measured_without_a_program_too() {
     with_launcher();
-    let output = bench("nodes").args(["--repeat", "1", "--scale", "10", "--format", "json"]).output().unwrap();
+    let output = bench("nodes").args(["--repeat", "1", "--scale", "10", "--json"]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{said}");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -244,8 +244,7 @@ fn a_program_is_measured_beside_the_kernel_at_equal_ram() {
             "1",
             "--page-cluster",
             "0",
-            "--format",
-            "json",
+            "--json",
         ])
         .arg("--output")
         .arg(&file)

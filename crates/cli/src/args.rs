@@ -3,7 +3,7 @@
 use crate::advise::AdviseArgs;
 use crate::balance::BalanceArgs;
 use crate::bench::BenchArgs;
-use crate::compile::CompileArgs;
+use crate::compile::{CompileArgs, after_help};
 use crate::config::example::SettingsArgs;
 use crate::config::flags::{Flags, Run};
 use crate::control::{PsArgs, SetArgs, TopArgs};
@@ -16,7 +16,7 @@ use crate::sim::SimArgs;
 use crate::submit::SubmitArgs;
 use crate::tape::TapeArgs;
 use crate::trace::TraceArgs;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use hinterland_abi::{Form, PrefetchName, SETTINGS, Setting, Sources, variables};
 use std::ffi::OsString;
 use std::fmt::Write;
@@ -70,11 +70,13 @@ pub enum Command {
     /// Measure Hinterland against the kernel's own swap (runs hinterland-bench, where it is installed).
     Bench(BenchArgs),
     /// Compile C so that loops fetch ahead of themselves: clang 22 with Hinterland's plugin.
+    #[command(after_help = after_help("cc", "clang-22"))]
     Cc(CompileArgs),
     /// The same for C++: clang++ 22.
-    #[command(name = "c++")]
+    #[command(name = "c++", after_help = after_help("c++", "clang++-22"))]
     Cxx(CompileArgs),
     /// The same for Rust: rustc with LLVM 22, and lld 22, which optimises what it emits.
+    #[command(after_help = after_help("rustc", "rustc"))]
     Rustc(CompileArgs),
     /// Print a settings file: every setting of a run with its meaning, commented out.
     Settings(SettingsArgs),
@@ -116,18 +118,9 @@ pub struct RunArgs {
 #[derive(Args)]
 #[command(after_help = DOCTOR_EXAMPLES)]
 pub struct DoctorArgs {
-    /// How to write the result
-    #[arg(long, value_name = "FORMAT", default_value = "text")]
-    pub format: Format,
-}
-
-/// Output formats.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// For people.
-    Text,
-    /// For scripts.
-    Json,
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// The prefetchers, for the help of `run` and `sim`.
@@ -165,7 +158,9 @@ Examples:
   hinterland ps
   hinterland trace -o job.trace -- python3 job.py
   hinterland doctor
-  hinterland bench --help";
+  hinterland bench --help
+
+Exit code: that of the command, which its --help says; 125 when there is no such command or flag.";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
@@ -196,7 +191,7 @@ ends the program or a process of it, or cannot write --stats (the message says w
 const DOCTOR_EXAMPLES: &str = "\
 Examples:
   hinterland doctor
-  hinterland doctor --format json
+  hinterland doctor --json
 
 Exit code: 0 when `hinterland run` would work here, 1 when it would not.";
 

@@ -13,12 +13,19 @@ const NAME: &str = "hinterland-bench";
 
 /// `hinterland bench`: the words are `hinterland-bench`'s, `--help` too.
 #[derive(Args)]
-#[command(disable_help_flag = true)]
+#[command(disable_help_flag = true, after_help = EXAMPLES)]
 pub struct BenchArgs {
     /// What to measure, and how; `hinterland bench --help` lists it
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
     words: Vec<OsString>,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  hinterland bench --help
+  hinterland bench paging --size 1G --local 50% --pattern random --against zram
+
+Exit code: that of hinterland-bench: 0, 1 when something cannot be measured, 125 for a wrong command line; 125 also when it is not installed.";
 
 /// Becomes `hinterland-bench`; returns only where that is not possible.
 pub fn run(args: &BenchArgs) -> ExitCode {

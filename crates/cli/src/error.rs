@@ -57,7 +57,7 @@ pub enum Error {
         floor: ByteCount,
     },
     /// No such program.
-    #[error("{name}: {why}", why = if name.contains('/') { "no such file" } else { "no such program in PATH" })]
+    #[error("{name}: {}", no_program(name))]
     ProgramNotFound {
         /// As given.
         name: String,
@@ -206,6 +206,19 @@ pub enum Error {
         /// The system's reason.
         source: io::Error,
     },
+}
+
+fn no_program(name: &str) -> &'static str {
+    match name {
+        "''" => {
+            "the program has no name; write it after Hinterland's own flags: `hinterland run --local 512M -- PROGRAM`"
+        }
+        name if name.starts_with('-') => {
+            "no such program in PATH; Hinterland's own flags stand before the program, and before --: `hinterland run --local 512M -- PROGRAM`"
+        }
+        name if name.contains('/') => "no such file",
+        _ => "no such program in PATH",
+    }
 }
 
 impl Error {

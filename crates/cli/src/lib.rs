@@ -21,6 +21,7 @@
 //! compile                                    hands over to clang or rustc, with the compiler's plugin and a plan
 //! config::example                            a settings file with all settings, commented out
 //! manual                                     manual pages and completions, from the command line
+//! complaint                                  what is wrong with TOML that people wrote
 //! output  print                              files that commands write, and what they print
 //! ```
 
@@ -29,6 +30,7 @@ mod args;
 mod balance;
 mod bench;
 mod compile;
+mod complaint;
 mod config;
 mod control;
 mod doctor;

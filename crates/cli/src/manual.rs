@@ -38,7 +38,9 @@ enum Shell {
 const MAN_EXAMPLES: &str = "\
 Examples:
   hinterland man /usr/local/share/man/man1
-  hinterland man /tmp/man && man -l /tmp/man/hinterland-run.1";
+  hinterland man /tmp/man && man -l /tmp/man/hinterland-run.1
+
+Exit code: 0, or 125 when the pages cannot be written.";
 
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
@@ -46,10 +48,19 @@ Examples:
   mkdir -p ~/.local/share/bash-completion/completions
   hinterland completions bash > ~/.local/share/bash-completion/completions/hinterland
   hinterland completions zsh > \"${fpath[1]}/_hinterland\"
-  hinterland completions fish > ~/.config/fish/completions/hinterland.fish";
+  hinterland completions fish > ~/.config/fish/completions/hinterland.fish
+
+Exit code: 0, or 125 when standard output cannot be written.";
 
 /// Writes a page for the command and for each subcommand.
 pub fn man(args: &ManArgs) -> ExitCode {
+    if fs::metadata(&args.directory).is_ok_and(|there| !there.is_dir()) {
+        complain(format_args!(
+            "{}: this is no folder, and the pages are files in one; name a folder, which is made where it does not exist",
+            args.directory.display()
+        ));
+        return ExitCode::from(EXIT_REFUSED);
+    }
     ended(&args.directory, pages(&args.directory))
 }
 

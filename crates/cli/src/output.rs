@@ -69,6 +69,9 @@ impl Output {
                 }
             }
             Ok(there) if there.file_type().is_socket() => return Err(io::Error::other("is a socket")),
+            Ok(there) if there.is_dir() => {
+                return Err(io::Error::new(ErrorKind::IsADirectory, "is a folder; name a file, which may be in it"));
+            }
             Ok(_) => return to_write().map(Output::Direct),
         }
         Ok(Output::Beside(place))
@@ -224,6 +227,9 @@ fn resolve(path: &Path) -> io::Result<Leads> {
             }
             Ok(_) => at = next,
             Err(error) if error.kind() == ErrorKind::NotFound && left.is_empty() => at = next,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return Err(io::Error::new(error.kind(), "its folder does not exist; make it first (mkdir -p)"));
+            }
             Err(error) => return Err(error),
         }
     }

@@ -134,7 +134,10 @@ impl Client {
     }
 
     pub fn unreachable(&self, why: impl ToString) -> EtcdError {
-        EtcdError::Unreachable { servers: self.shown(), why: why.to_string() }
+        let why = why.to_string();
+        // The client library's word for the kind of the error.
+        let why = why.strip_prefix("io: ").unwrap_or(&why).to_owned();
+        EtcdError::Unreachable { servers: self.shown(), why }
     }
 
     pub fn not_etcd(&self, why: impl ToString) -> EtcdError {

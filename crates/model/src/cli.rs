@@ -10,6 +10,7 @@ use crate::source::{Extent, Source};
 use crate::time::{Rate, ns};
 use crate::workloads::{WORKLOADS, Workload};
 use clap::{Args, Parser, Subcommand};
+use hinterland_units::whole_number;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -82,7 +83,7 @@ struct DaemonArgs {
     #[arg(long, value_enum, default_value = "lru")]
     replacement: Replacement,
     /// Memory components, each with a link and a memory bus of its own: 1 to 4
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number::<u32>(1..=4, "--components 2"))]
     components: u32,
     /// On which memory component a page is: in turns, or at random (as --seed says)
     #[arg(long, value_enum, default_value = "round-robin")]
@@ -91,7 +92,7 @@ struct DaemonArgs {
     #[arg(long, value_name = "1/N:TIME", value_delimiter = ',', value_parser = link, conflicts_with_all = ["bandwidth", "switch", "components"])]
     links: Vec<(u64, u64)>,
     /// Cores on which a program runs: its references are dealt to them 1024 at a time; they share the LLC and all behind it
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=16))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number::<u8>(1..=16, "--threads 8"))]
     threads: u8,
     /// Run all programs at once, up to 4, each on cores of its own; accesses, hits and what moves are those of all
     #[arg(long)]
@@ -106,16 +107,16 @@ struct DaemonArgs {
     #[arg(long, value_name = "PERCENT", default_value = "25%", value_parser = percent)]
     share: u64,
     /// Size of the data in the workload's own unit (vertices, base pairs, rows, …) [default: the paper's]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
+    #[arg(long, value_name = "N", value_parser = whole_number::<u64>(1..=1 << 24, "--size 1024"))]
     size: Option<u64>,
     /// Loads and stores that are measured
-    #[arg(long, value_name = "N", default_value_t = 20_000_000, value_parser = clap::value_parser!(u64).range(1..=4_000_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 20_000_000, value_parser = whole_number::<u64>(1..=4_000_000_000, "--references 2000000"))]
     references: u64,
     /// Loads and stores before, which fill caches and local memory
-    #[arg(long, value_name = "N", default_value_t = 20_000_000, value_parser = clap::value_parser!(u64).range(0..=4_000_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 20_000_000, value_parser = whole_number::<u64>(..=4_000_000_000, "--warm-up 0"))]
     warm_up: u64,
     /// Seed of the workloads' data, of a random placement and of a disturbance
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number::<u64>(.., "--seed 7"))]
     seed: u64,
     /// Write JSON instead of tables
     #[arg(long)]
@@ -361,14 +362,14 @@ mod tests {
             ("pr --switch 99999999999999999999us", "write 0ns to 1000us"),
             ("pr --local 100%", "write 1% to 99%"),
             ("pr --scheme leap", "'leap' is no scheme; take all, or some of local"),
-            ("pr --size 0", "1..="),
+            ("pr --size 0", "not a whole number from 1 to 16777216; write for example --size 1024"),
             ("pr --compressor zip", "lz, fpc-bdi, fve"),
-            ("pr --components 0", "1..=4"),
-            ("pr --components 5", "1..=4"),
+            ("pr --components 0", "from 1 to 4; write for example --components 2"),
+            ("pr --components 5", "from 1 to 4; write for example --components 2"),
             ("pr --placement nearest", "round-robin, random"),
-            ("pr --references 0", "1..="),
-            ("pr --threads 0", "1..=16"),
-            ("pr --threads 17", "1..=16"),
+            ("pr --references 0", "from 1 to 4000000000; write for example --references 2000000"),
+            ("pr --threads 0", "from 1 to 16; write for example --threads 8"),
+            ("pr --threads 17", "from 1 to 16; write for example --threads 8"),
             ("pr --together", "2 to 4 programs at once, not 1"),
             ("all --together", "2 to 4 programs at once, not 13"),
             ("pr --disturbance 100%", "write 1% to 90%"),

@@ -1,5 +1,7 @@
 //! What can be wrong with a trace: where, and what it was. Offsets are bytes from the start of the file.
 
+use crate::frame::FRAME_BYTES;
+
 /// Why a trace cannot be read, or not further.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TraceError {
@@ -18,7 +20,7 @@ pub enum TraceError {
         found: u8,
     },
     /// The file ends inside a block.
-    #[error("byte {offset}: the file ends inside the block that begins here ({missing} bytes are missing)")]
+    #[error("{}", cut_off(*offset, *missing))]
     Truncated {
         /// Where the block begins.
         offset: u64,
@@ -51,4 +53,11 @@ pub enum TraceError {
         /// What is wrong.
         what: &'static str,
     },
+}
+
+fn cut_off(offset: u64, missing: u64) -> String {
+    match (offset, missing) {
+        (0, missing) if missing == FRAME_BYTES as u64 => "the file is empty".into(),
+        _ => format!("byte {offset}: the file ends inside the block that begins here ({missing} bytes are missing)"),
+    }
 }

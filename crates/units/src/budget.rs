@@ -59,6 +59,7 @@ impl Budget {
 impl fmt::Display for BudgetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            BudgetError::Size(e @ SizeError::TooLarge(_)) => e.fmt(f),
             BudgetError::Size(e) => write!(f, "{e}, or a share such as 25%ram"),
             BudgetError::Percent(s) => write!(f, "'{s}' is not a percentage from 1% to 100%"),
             BudgetError::Ram(s) => {

@@ -7,6 +7,7 @@
 mod budget;
 mod foreign;
 mod link_estimate;
+mod number;
 mod page;
 mod size;
 mod slowdown;
@@ -14,6 +15,7 @@ mod slowdown;
 pub use budget::{Budget, BudgetError};
 pub use foreign::{Foreign, ForeignJson, cut, is_hidden};
 pub use link_estimate::{BATCH_BYTES_MIN, LinkEstimate};
+pub use number::whole_number;
 pub use page::{PAGE_BYTES, PageBytes, PageCount, PageNo};
 pub use size::{ByteCount, SizeError};
 pub use slowdown::{Slowdown, SlowdownError};

@@ -159,11 +159,64 @@ fn the_examples_of_help_are_real() {
     }
 }
 
+/// What a reader of numbers says to programmers.
+const RAW: [&str; 5] = ["invalid digit", "is not in ", "invalid float", "cannot parse", "number too "];
+
+/// The command and those below it that users see, each with the words that name it.
+fn all(command: &clap::Command, before: &[String]) -> Vec<(Vec<String>, clap::Command)> {
+    let words = [before, &[command.get_name().to_owned()]].concat();
+    let is_seen = |below: &&clap::Command| !below.is_hide_set() && below.get_name() != "help";
+    let below = command.get_subcommands().filter(is_seen).flat_map(|below| all(below, &words));
+    below.chain([(words.clone(), command.clone())]).collect()
+}
+
+#[test]
+fn the_help_of_each_command_has_examples_and_says_how_it_ends() {
+    for (words, command) in all(&Hinterland::command(), &[]) {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        for part in ["Examples:\n", "Exit code: "] {
+            assert!(help.contains(part), "the help of `{}` has no {part}", words.join(" "));
+        }
+    }
+}
+
+#[test]
+fn json_is_asked_for_in_one_way() {
+    for (words, command) in [all(&Hinterland::command(), &[]), all(&Bench::command(), &[])].concat() {
+        let format = command.get_arguments().find(|argument| argument.get_long() == Some("format"));
+        assert!(format.is_none(), "`{}` has --format; the others have --json", words.join(" "));
+    }
+}
+
+#[test]
+fn wrong_numbers_are_refused_in_words() {
+    let mut refused = 0;
+    let mut check = |words: &[String], parse: fn(&[String]) -> Option<clap::Error>| {
+        let Some(error) = parse(words).filter(|error| error.kind() == ErrorKind::ValueValidation) else { return };
+        let (said, words) = (error.to_string(), words.join(" "));
+        assert!(RAW.iter().all(|raw| !said.contains(raw)), "`{words}` says: {said}");
+        refused += 1;
+    };
+    let ours: fn(&[String]) -> Option<clap::Error> = |words| Hinterland::try_parse_from(words).err();
+    let benchs: fn(&[String]) -> Option<clap::Error> = |words| Bench::try_parse_from(words).err();
+    for (parse, command) in [(ours, Hinterland::command()), (benchs, Bench::command())] {
+        for (words, command) in all(&command, &[]) {
+            for argument in command.get_arguments().filter(|argument| argument.get_action().takes_values()) {
+                for wrong in ["x", "0", "-1", "1.5", "99999999999999999999"] {
+                    let flag = argument.get_long().map_or(wrong.to_owned(), |flag| format!("--{flag}={wrong}"));
+                    check(&[&words[..], &[flag]].concat(), parse);
+                }
+            }
+        }
+    }
+    assert!(refused > 100, "only {refused} numbers were refused");
+}
+
 #[test]
 fn what_is_not_real_is_seen() {
     let of = |text: &str| wrong(Path::new("docs/guide/x.md"), text);
     let real = "`hinterland run --stats FILE`, `--local 1G`, `--help`, `node`\n\n```\n$ sudo target/release/hinterland run --local 1G \\\n    \
-                --far 'a b' -- sh -c 'x --no-such' > out 2>&1 && hinterland doctor [--format json]\nhinterland: job ended\n\
+                --far 'a b' -- sh -c 'x --no-such' > out 2>&1 && hinterland doctor [--json]\nhinterland: job ended\n\
                 hinterland bench paging --size 1G   # a comment\nA=1 hinterland node --capacity 16G & other --flag\n```\n";
     assert_eq!(of(real), (Vec::new(), 5));
     for text in [

@@ -15,7 +15,7 @@ use super::report::model::Origin;
 use super::report::statistics::Spread;
 use super::report::table::table;
 use crate::executables::Executables;
-use hinterland_units::{ByteCount, PAGE_BYTES};
+use hinterland_units::{ByteCount, PAGE_BYTES, whole_number};
 use process::Forker;
 use serde::Serialize;
 use std::time::Duration;
@@ -43,13 +43,13 @@ pub struct ForkArgs {
     #[arg(long, default_value = "1G", value_name = "SIZE")]
     size: ByteCount,
     /// Forks of each process
-    #[arg(long, default_value_t = 25, value_name = "N")]
+    #[arg(long, default_value_t = 25, value_name = "N", value_parser = whole_number::<u32>(.., "--repeat 25"))]
     repeat: u32,
     /// Fault paths
     #[arg(long, value_delimiter = ',', default_value = "monitor,inline", value_parser = ["monitor", "inline"])]
     fault_path: Vec<String>,
     /// Seed of contents and changes
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = whole_number::<u64>(.., "--seed 7"))]
     seed: u64,
     #[command(flatten)]
     to: Destination,

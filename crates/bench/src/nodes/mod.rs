@@ -23,7 +23,7 @@ use super::report::model::Origin;
 use super::worker::{Measured, Pattern, WorkerArgs};
 use crate::executables::Executables;
 use hinterland_abi::{FaultPathName, PrefetchName, Settings};
-use hinterland_units::{Budget, ByteCount, PAGE_BYTES};
+use hinterland_units::{Budget, ByteCount, PAGE_BYTES, whole_number};
 use memcached::Memcached;
 use pool::Filled;
 use process::Node;
@@ -55,21 +55,21 @@ const CAPACITY_BYTES: u64 = 512 << 20;
 /// Memory nodes over loopback: faults, scans, reads beside memcached, replicas, lost nodes, demand beside bulk, memory
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "Example:
-  hinterland bench nodes --repeat 5 --format json -o nodes.json
+  hinterland bench nodes --repeat 5 --json -o nodes.json
 
 What the machine lacks (memcached, the right to make a network namespace) is left out or replaced, and said.")]
 pub struct NodesArgs {
     /// Rounds
-    #[arg(long, default_value_t = 5, value_name = "N")]
+    #[arg(long, default_value_t = 5, value_name = "N", value_parser = whole_number::<u32>(.., "--repeat 5"))]
     repeat: u32,
     /// Who serves faults: inline, monitor, auto (this program makes system calls without libc: auto is monitor)
     #[arg(long, default_value_t = FaultPathName::Inline, value_name = "PATH", value_parser = str::parse::<FaultPathName>)]
     fault_path: FaultPathName,
     /// Seed of contents and accesses
-    #[arg(long, default_value_t = 1, value_name = "N")]
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = whole_number::<u64>(.., "--seed 7"))]
     seed: u64,
     /// How much each measurement moves, in percent of the usual: less is quicker and less exact
-    #[arg(long, default_value_t = 100, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, default_value_t = 100, value_name = "PERCENT", value_parser = whole_number::<u32>(1..=100, "--scale 10"))]
     scale: u32,
     #[command(flatten)]
     to: Destination,

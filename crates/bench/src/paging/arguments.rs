@@ -7,7 +7,7 @@ use crate::executables::{Executables, myself};
 use crate::report::Destination;
 use crate::worker::Pattern;
 use hinterland_abi::{EvictName, FaultPathName, PrefetchName, Settings};
-use hinterland_units::{Budget, ByteCount, PAGE_BYTES};
+use hinterland_units::{Budget, ByteCount, PAGE_BYTES, whole_number};
 use std::path::PathBuf;
 
 /// Fewest pages of data for each thread: smaller data would be measured inside the pager's batches.
@@ -21,7 +21,7 @@ const PAGES_PER_THREAD_MIN: u64 = 1024;
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "Examples:
   hinterland bench paging --size 1G --local 50% --pattern random --against zram
-  hinterland bench paging --pattern sequential,random --threads 1,2 --against zram,ssd-swap,all-local --format json
+  hinterland bench paging --pattern sequential,random --threads 1,2 --against zram,ssd-swap,all-local --json
   hinterland bench paging --far 'file:/mnt/ssd/far?size=4G' --against ssd-swap --disk /mnt/ssd
 
 Swap, the memory limit and vm.page-cluster need root. They are set up for each run and taken back after it, also when the
@@ -43,7 +43,7 @@ pub struct PagingArgs {
     #[arg(long, value_name = "PREFETCHER")]
     pub prefetch: Option<PrefetchName>,
     /// Hinterland's largest read-ahead window
-    #[arg(long, value_name = "PAGES")]
+    #[arg(long, value_name = "PAGES", value_parser = whole_number::<u32>(.., "--read-ahead 64"))]
     pub read_ahead: Option<u32>,
     /// Who serves Hinterland's faults: inline, monitor, auto (this program makes system calls without libc: auto is monitor)
     #[arg(long, default_value_t = FaultPathName::Inline, value_name = "PATH", value_parser = str::parse::<FaultPathName>)]
@@ -55,22 +55,22 @@ pub struct PagingArgs {
     #[arg(long, value_delimiter = ',', default_value = "sequential,random,stride-10,zipf,write,hot-scan")]
     pub pattern: Vec<Pattern>,
     /// Numbers of threads
-    #[arg(long, value_delimiter = ',', default_value = "1", value_name = "N")]
+    #[arg(long, value_delimiter = ',', default_value = "1", value_name = "N", value_parser = whole_number::<u32>(.., "--threads 1,2"))]
     pub threads: Vec<u32>,
     /// Rivals
     #[arg(long, value_delimiter = ',', default_value = "zram,all-local", value_name = "SYSTEM")]
     pub against: Vec<System>,
     /// Rounds; the median counts
-    #[arg(long, default_value_t = 5, value_name = "N")]
+    #[arg(long, default_value_t = 5, value_name = "N", value_parser = whole_number::<u32>(.., "--repeat 5"))]
     pub repeat: u32,
     /// Accesses of a run, instead of a few for each page
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole_number::<u64>(.., "--accesses 1000000"))]
     pub accesses: Option<u64>,
     /// The longest that the timed phase of a run may take; a run that takes longer is cut short and keeps its figures per access
-    #[arg(long, default_value_t = 20, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 20, value_name = "SECONDS", value_parser = whole_number::<u64>(.., "--seconds-max 20"))]
     pub seconds_max: u64,
     /// Seed of contents and accesses
-    #[arg(long, default_value_t = 1, value_name = "N")]
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = whole_number::<u64>(.., "--seed 7"))]
     pub seed: u64,
     /// Where ssd-swap makes its swap file
     #[arg(long, default_value = ".", value_name = "DIR")]

@@ -21,7 +21,7 @@ use super::worker::{Measured, Pattern, WorkerArgs};
 use crate::executables::Executables;
 use hinterland_abi::{FaultPathName, PrefetchName, Settings};
 use hinterland_backend::LinkModel;
-use hinterland_units::{Budget, ByteCount, PAGE_BYTES};
+use hinterland_units::{Budget, ByteCount, PAGE_BYTES, whole_number};
 
 /// One access in so many pages before the timed phase: the streams are known and the memory is full.
 const WARM_UP_PART: u64 = 4;
@@ -31,7 +31,7 @@ const PREFETCHERS: [&str; 8] = ["none", "readahead", "readahead-vma", "stride", 
 /// Prefetchers over links: time per access, major faults, accuracy, coverage
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "Examples:
-  hinterland bench prefetch --format json -o prefetch.json && hinterland bench plot prefetch.json -o prefetch.svg
+  hinterland bench prefetch --json -o prefetch.json && hinterland bench plot prefetch.json -o prefetch.svg
   hinterland bench prefetch --pattern stride-10 --link 5us:25Gb/s --prefetcher none,leap,streams --repeat 5
   hinterland bench prefetch --fault-path monitor,inline --prefetcher none,leap --far file:/var/tmp --link none")]
 pub struct PrefetchArgs {
@@ -55,16 +55,16 @@ pub struct PrefetchArgs {
     #[arg(long, value_delimiter = ',', default_value = "inline", value_name = "PATH", value_parser = str::parse::<FaultPathName>)]
     fault_path: Vec<FaultPathName>,
     /// Largest window, instead of what is usual for each prefetcher
-    #[arg(long, value_name = "PAGES")]
+    #[arg(long, value_name = "PAGES", value_parser = whole_number::<u32>(.., "--read-ahead 64"))]
     read_ahead: Option<u32>,
     /// Rounds
-    #[arg(long, default_value_t = 3, value_name = "N")]
+    #[arg(long, default_value_t = 3, value_name = "N", value_parser = whole_number::<u32>(.., "--repeat 3"))]
     repeat: u32,
     /// The longest that a timed phase may take; it is cut short then
-    #[arg(long, default_value_t = 1, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 1, value_name = "SECONDS", value_parser = whole_number::<u64>(.., "--seconds-max 1"))]
     seconds_max: u64,
     /// Seed of contents and accesses
-    #[arg(long, default_value_t = 1, value_name = "N")]
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = whole_number::<u64>(.., "--seed 7"))]
     seed: u64,
     #[command(flatten)]
     to: Destination,

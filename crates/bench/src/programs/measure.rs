@@ -11,7 +11,7 @@ use crate::error::BenchError;
 use crate::report::to_json;
 use crate::rivals;
 use crate::rivals::undo::Changes;
-use hinterland_units::ByteCount;
+use hinterland_units::{ByteCount, whole_number};
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -31,10 +31,10 @@ pub struct MeasureArgs {
     #[arg(long, default_value = "lz4", value_name = "NAME")]
     compressor: String,
     /// vm.page-cluster
-    #[arg(long, default_value_t = 0, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=10))]
+    #[arg(long, default_value_t = 0, value_name = "N", value_parser = whole_number::<u8>(..=10, "--page-cluster 3"))]
     page_cluster: u8,
     /// The longest that a run may take
-    #[arg(long, default_value_t = 300, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = whole_number::<u64>(.., "--seconds-max 300"))]
     seconds_max: u64,
     /// The command
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM [ARGS]")]

@@ -31,7 +31,7 @@ use super::rivals;
 use super::rivals::undo::Changes;
 use super::rivals::zram;
 use crate::executables::Executables;
-use hinterland_units::{Budget, ByteCount};
+use hinterland_units::{Budget, ByteCount, whole_number};
 use program::Named;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -68,25 +68,25 @@ pub struct ProgramsArgs {
     #[arg(long, default_value = "256M", value_name = "SIZE")]
     size: ByteCount,
     /// Shares of the native peak that are local under Hinterland, in percent
-    #[arg(long, value_delimiter = ',', default_value = "50,25", value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=99))]
+    #[arg(long, value_delimiter = ',', default_value = "50,25", value_name = "PERCENT", value_parser = whole_number::<u32>(1..=99, "--local 50,25"))]
     local: Vec<u32>,
     /// What bounds Hinterland
     #[arg(long, value_enum, default_value = "local", value_name = "BOUND")]
     budget: Bound,
     /// Rounds; the median counts
-    #[arg(long, default_value_t = 9, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 9, value_name = "N", value_parser = whole_number::<u32>(1.., "--rounds 9"))]
     rounds: u32,
     /// Begin no further program of a round after so many minutes; rows have fewer rounds then, and say so
-    #[arg(long, value_name = "MINUTES")]
+    #[arg(long, value_name = "MINUTES", value_parser = whole_number::<u64>(.., "--minutes-max 60"))]
     minutes_max: Option<u64>,
     /// The longest that a run may take
-    #[arg(long, default_value_t = 300, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = whole_number::<u64>(.., "--seconds-max 300"))]
     seconds_max: u64,
     /// zram's compressors to try; all that the kernel offers when none is named
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     compressor: Vec<String>,
     /// Values of vm.page-cluster to try
-    #[arg(long, value_delimiter = ',', default_value = "0,3", value_name = "N", value_parser = clap::value_parser!(u8).range(0..=10))]
+    #[arg(long, value_delimiter = ',', default_value = "0,3", value_name = "N", value_parser = whole_number::<u8>(..=10, "--page-cluster 0,3"))]
     page_cluster: Vec<u8>,
     /// A word for 'hinterland run', such as --prefetch=none; may be repeated
     #[arg(long, value_name = "WORD", allow_hyphen_values = true)]
@@ -168,10 +168,10 @@ mod tests {
         for (line, says) in [
             ("--program tetris", "no program 'tetris'"),
             ("--program tetris", "sqlite"),
-            ("--local 0", "0 is not in 1..=99"),
-            ("--local 100", "100 is not in 1..=99"),
-            ("--rounds 0", "0 is not in 1.."),
-            ("--page-cluster 11", "11 is not in 0..=10"),
+            ("--local 0", "not a whole number from 1 to 99; write for example --local 50,25"),
+            ("--local 100", "not a whole number from 1 to 99"),
+            ("--rounds 0", "not a whole number of at least 1; write for example --rounds 9"),
+            ("--page-cluster 11", "not a whole number from 0 to 10"),
             ("--size 32M --local 50,25", "25 % of it is local, and that must be at least 16 MiB"),
             ("--size big", "not a size"),
         ] {

@@ -13,7 +13,7 @@ use super::report::table::table;
 use crate::executables::Executables;
 use case::{Case, Finished, Prefix, Program};
 use hinterland_abi::variables;
-use hinterland_units::ByteCount;
+use hinterland_units::{ByteCount, whole_number};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -32,7 +32,7 @@ pub struct ProgramsLocalArgs {
     #[arg(long, default_value = "4G", value_name = "SIZE")]
     local: ByteCount,
     /// Rounds; the median counts
-    #[arg(long, default_value_t = 7, value_name = "N")]
+    #[arg(long, default_value_t = 7, value_name = "N", value_parser = whole_number::<u32>(.., "--repeat 7"))]
     repeat: u32,
     /// A Python that has NumPy
     #[arg(long, default_value = "python3", value_name = "PROGRAM")]

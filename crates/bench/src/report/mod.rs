@@ -14,26 +14,16 @@ pub mod table;
 pub mod target;
 
 use super::error::BenchError;
-use clap::ValueEnum;
 use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// How a report is written.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum Format {
-    /// For scripts.
-    Json,
-    /// For people.
-    Table,
-}
-
 /// Where a bench's report goes, and as what.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Destination {
-    /// What to write to standard output
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    /// As JSON; the table goes to standard error then
+    #[arg(long)]
+    json: bool,
     /// Write there instead of to standard output
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -45,14 +35,12 @@ impl Destination {
     /// # Errors
     /// It cannot be written.
     pub fn write<R: Serialize>(&self, report: &R, table: impl Fn(&R) -> String) -> Result<(), BenchError> {
-        match self.format {
-            Format::Json => {
-                write_text(&to_json(report), self.output.as_deref())?;
-                eprint!("{}", table(report));
-                Ok(())
-            }
-            Format::Table => write_text(&table(report), self.output.as_deref()),
+        if !self.json {
+            return write_text(&table(report), self.output.as_deref());
         }
+        write_text(&to_json(report), self.output.as_deref())?;
+        eprint!("{}", table(report));
+        Ok(())
     }
 }
 

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 #[command(after_help = "Example:
   hinterland bench plot docs/results/paging.json -o docs/results/paging.svg")]
 pub struct PlotArgs {
-    /// A report of `hinterland bench paging`, `programs` or `prefetch` with `--format json`, or of a part of `./dev bench` that runs a script
+    /// A report of `hinterland bench paging`, `programs` or `prefetch` with `--json`, or of a part of `./dev bench` that runs a script
     pub report: PathBuf,
     /// Where to draw
     #[arg(long, short, value_name = "FILE")]

@@ -1,5 +1,6 @@
 //! The backends to choose from, with what they cost: a TOML file that people write, or [`DEFAULTS`].
 
+use crate::complaint::complaint;
 use hinterland_sim::LinkModel;
 use serde::Deserialize;
 use std::path::Path;
@@ -92,11 +93,7 @@ impl Costs {
     }
 
     fn parse(text: &str) -> Result<Costs, String> {
-        let costs: Costs = toml::from_str(text).map_err(|error| {
-            let begin = error.span().map_or(0, |span| span.start).min(text.len());
-            let line = 1 + text.as_bytes()[..begin].iter().filter(|byte| **byte == b'\n').count();
-            format!("line {line}: {}", error.message().lines().collect::<Vec<_>>().join(" "))
-        })?;
+        let costs: Costs = toml::from_str(text).map_err(|error| complaint(text, &error))?;
         if costs.version != VERSION {
             return Err(format!("version {} of cost files is not known; write version = {VERSION}", costs.version));
         }

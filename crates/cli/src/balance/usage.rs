@@ -98,7 +98,7 @@ pub enum UsageError {
         what: String,
     },
     /// There is nothing in it.
-    #[error("no record says what a server used of its memory ({skipped} do not)")]
+    #[error("no record says what a server used of its memory ({})", if *skipped == 0 { "there is none".to_owned() } else { format!("{skipped} do not") })]
     Empty {
         /// Records without a utilisation.
         skipped: u64,
@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_told_with_its_line() {
         for (text, words) in [
-            ("", "no record says"),
+            ("", "no record says what a server used of its memory (there is none)"),
             ("m_7,386640,1,-1,,,,,\n", "no record says what a server used of its memory (1 do not)"),
             ("machine_id,time_stamp\n", "line 1 is of neither trace"),
             ("hello\n", "found 'hello'"),

@@ -14,7 +14,7 @@ use crate::error::{Error, complain};
 use crate::launch::beside;
 use crate::plan::{Handed, Written};
 use clang::Language;
-use clap::Args;
+use clap::{ArgAction, Args};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
@@ -33,22 +33,50 @@ const PLAN_VARIABLE: &str = "HINTERLAND_COMPILE_PLAN";
 /// What names a plan among the compiler's words.
 const PLAN_FLAG: &str = "--far-plan";
 
-/// `hinterland cc`, `c++`, `rustc`: the words are the compiler's, `--help` too.
+/// `hinterland cc`, `c++`, `rustc`: the words are the compiler's, but `--help` before all others.
 #[derive(Args)]
-#[command(disable_help_flag = true, after_help = EXAMPLES)]
+#[command(disable_help_flag = true)]
 pub struct CompileArgs {
+    /// Print this help, as the first argument; among others, --help is the compiler's
+    #[arg(long = "help", action = ArgAction::HelpLong)]
+    _help: Option<bool>,
     /// The compiler's arguments; --far-plan FILE, anywhere among them, names a plan
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
     words: Vec<OsString>,
 }
 
-const EXAMPLES: &str = "\
+/// What the help of `name` says after the flags: how `compiler` is used by it, and examples in that language.
+pub fn after_help(name: &str, compiler: &str) -> String {
+    let (file, make) = match name {
+        "cc" => ("-c app.c", "\n  make CC='hinterland cc --far-plan app.plan'"),
+        "c++" => ("-c app.cpp", "\n  make CXX='hinterland c++ --far-plan app.plan'"),
+        _ => ("app.rs", ""),
+    };
+    let (optimised, remarks) = match name {
+        "rustc" => ("-O", String::new()),
+        _ => ("-O2", format!("\n  hinterland {name} -O2 -Rpass=hinterland -Rpass-missed=hinterland {file}")),
+    };
+    let said = if remarks.is_empty() {
+        ""
+    } else {
+        " -Rpass=hinterland says which loops fetch ahead, -Rpass-missed=hinterland why others do not."
+    };
+    format!(
+        "\
+Hinterland's own argument, anywhere among the compiler's:
+  --far-plan FILE  A plan: the functions whose loops are to fetch ahead, and what is evicted behind
+                   them, as `hinterland plan` and `hinterland optimize` write it. Without a plan,
+                   these are the loops that follow indices or rows
+
+Everything else goes to {compiler} as it is; `{compiler} --help` shows its flags. Loops are hinted from {optimised} on.{said}
+
 Examples:
-  hinterland cc -O2 -c app.c
-  hinterland c++ -O2 --far-plan app.plan -c app.cpp
-  make CC='hinterland cc --far-plan app.plan'
-  hinterland cc -O2 -Rpass=hinterland -Rpass-missed=hinterland -c app.c
-  hinterland rustc -O --far-plan app.plan app.rs";
+  hinterland {name} {optimised} {file}
+  hinterland {name} {optimised} --far-plan app.plan {file}{make}{remarks}
+
+Exit code: the compiler's own; 125 when the compiler or the plugin is missing, or the plan cannot be used (the message says which)."
+    )
+}
 
 /// What compiles.
 #[derive(Clone, Copy)]

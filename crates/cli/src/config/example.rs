@@ -14,7 +14,9 @@ pub struct SettingsArgs {}
 const EXAMPLES: &str = "\
 Examples:
   mkdir -p ~/.config/hinterland && hinterland settings > ~/.config/hinterland/config.toml
-  hinterland settings > job.toml && hinterland run --config job.toml -- python3 job.py";
+  hinterland settings > job.toml && hinterland run --config job.toml -- python3 job.py
+
+Exit code: 0, or 125 when standard output cannot be written.";
 
 const HEAD: &str = "\
 # Settings of `hinterland run`, in TOML. This file is read from

@@ -3,6 +3,7 @@
 //! `--config` (or `HINTERLAND_CONFIG`) must exist; the default place, `$XDG_CONFIG_HOME/hinterland/config.toml`, may not.
 //! The working directory is not searched: a settings file that comes with somebody's data must not steer a run.
 
+use crate::complaint::complaint;
 use crate::error::Error;
 use hinterland_abi::variables::CONFIG;
 use std::io::ErrorKind;
@@ -60,8 +61,9 @@ pub fn read(
         }
         Err(error) => return Err(refuse(format!("the settings file cannot be read: {error}"))),
     };
-    let table: toml::Table =
-        content.parse().map_err(|error: toml::de::Error| refuse(format!("is not TOML: {}", one_line(&error))))?;
+    let table: toml::Table = content
+        .parse()
+        .map_err(|error: toml::de::Error| refuse(format!("is not TOML: {}", complaint(&content, &error))))?;
     for (name, value) in &table {
         if !names.contains(name) {
             return Err(refuse(format!("unknown setting '{name}'; choose from {}", names.join(", "))));
@@ -74,11 +76,6 @@ pub fn read(
         }
     }
     Ok(Some(SettingsFile { path, table }))
-}
-
-/// The parser's complaint without its picture of the line.
-fn one_line(error: &toml::de::Error) -> String {
-    error.message().lines().collect::<Vec<_>>().join(" ")
 }
 
 fn default_path(env: &impl Fn(&str) -> Option<String>) -> Option<PathBuf> {

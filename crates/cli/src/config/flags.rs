@@ -120,7 +120,8 @@ fn argument(setting: &'static Setting) -> Arg {
     let argument = Arg::new(setting.name).long(setting.name).help(setting.flag_help());
     match setting.form {
         Form::Switch => argument.action(ArgAction::SetTrue),
-        Form::One(_) | Form::Choice(..) => argument.value_name(setting.value_name()),
+        // A number below zero is no flag: it is refused in the setting's words.
+        Form::One(_) | Form::Choice(..) => argument.value_name(setting.value_name()).allow_negative_numbers(true),
         Form::Many(_) => argument.value_name(setting.value_name()).action(ArgAction::Append),
     }
 }

@@ -116,6 +116,7 @@ pub fn resolve(args: &RunArgs, env: impl Fn(&str) -> Option<String>, host: &Host
         "" | AUTO => None,
         path => Some(RunTapes::read(Path::new(path), leave_out).map_err(|why| merged.refuse(variables::TAPE, why))?),
     };
+    refuse_paces_of_no_tape(&launcher.tape, &merged)?;
     let mut tape_source = tapes.as_ref().map(RunTapes::source);
     let is_auto = launcher.tape == AUTO;
     let mut kept = if is_auto { Kept::look_up(&args.program, &settings, &env) } else { None };
@@ -195,6 +196,18 @@ fn resolve_urls(urls: &mut [String], protection: Protection) -> Result<(), Strin
         hinterland_backend::parse(url).map_err(|error| error.to_string())?;
     }
     Ok(())
+}
+
+/// Refuses flags for the pace of a tape where none is named. In a variable or the settings file they hold for the runs that follow one.
+fn refuse_paces_of_no_tape(tape: &str, merged: &Merged) -> Result<(), Error> {
+    let is_flag = |variable: &&str| merged.get(variable).is_some_and(|found| found.origin.starts_with("--"));
+    match [variables::TAPE_BATCH, variables::TAPE_LOOKAHEAD].into_iter().find(is_flag) {
+        Some(variable) if tape.is_empty() => {
+            let why = "it is about following a tape, and none is named: give one with --tape FILE, or leave it out";
+            Err(merged.refuse(variable, why))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Sets the replicas of pools; refuses where there is none.

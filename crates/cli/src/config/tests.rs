@@ -186,7 +186,7 @@ fn total_ram_below_the_local_budget_is_a_contradiction() {
 fn the_settings_file_must_make_sense() {
     let refusal = |file: &str| Machine::new(file).resolve(&RunArgs::default()).unwrap_err();
     assert!(refusal("locl = \"1G\"").contains("unknown setting 'locl'; choose from local, ram"));
-    assert!(refusal("local = ").contains("is not TOML"));
+    assert!(refusal("quiet = true\nlocal = ").contains("is not TOML: line 2: "));
     assert!(refusal("[local]\nx = 1").contains("'local' is a table"));
     let machine = Machine::new("").with(CONFIG, "/nonexistent/file.toml");
     assert!(machine.resolve(&RunArgs::default()).unwrap_err().starts_with("/nonexistent/file.toml: "));
@@ -231,11 +231,17 @@ fn example(setting: &Setting) -> (&'static str, &'static str) {
 fn each_setting_means_the_same_as_flag_as_variable_and_in_the_file() {
     let files = [variables::TLS, variables::TLS_CA, variables::KEY_FILE, variables::TAPE];
     let of_a_run = SETTINGS.iter().filter(|setting| setting.sources == Sources::Run);
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join(TAPE), tape(10_000)).unwrap();
+    let file_of_tape = directory.path().join(TAPE).display().to_string();
     for setting in of_a_run.filter(|setting| !files.contains(&setting.variable)) {
         let (text, toml) = example(setting);
         // Replicas want a pool.
         let pool = if setting.variable == variables::REPLICAS { "unix:/a,unix:/b" } else { "" };
-        let plain = |file: &str| Machine::new(file).with(variables::FAR, pool);
+        // As the pace of a tape wants a tape.
+        let paces = [variables::TAPE_BATCH, variables::TAPE_LOOKAHEAD].contains(&setting.variable);
+        let followed = if paces { file_of_tape.as_str() } else { "" };
+        let plain = |file: &str| Machine::new(file).with(variables::FAR, pool).with(variables::TAPE, followed);
         let flag = setting.flag();
         let words = if setting.form == Form::Switch { vec![flag.as_str()] } else { vec![flag.as_str(), text] };
         // Where prefetcher and budgets were chosen is told, so it differs.
@@ -295,6 +301,18 @@ fn with_a_tape_a_share_is_of_the_recorded_peak() {
     let config = Machine::new("").resolve(&flags(&["--tape", &folder, "--local", "64M"])).unwrap();
     assert_eq!(config.tape_source, Some(format!("{folder}: 1 tapes")));
     assert!(refused(&["--tape-batch", "0"]).starts_with("--tape-batch: '0' is neither auto nor a number of pages"));
+}
+
+#[test]
+fn the_pace_of_a_tape_is_refused_as_a_flag_where_no_tape_is_named() {
+    let refused = |machine: Machine, words: &[&str]| machine.resolve(&flags(words)).unwrap_err();
+    for flag in ["--tape-batch", "--tape-lookahead"] {
+        let why = "it is about following a tape, and none is named: give one with --tape FILE, or leave it out";
+        assert_eq!(refused(Machine::new(""), &[flag, "8"]), format!("{flag}: {why}"));
+    }
+    // What holds for every run of a user holds for those with a tape.
+    assert!(Machine::new("tape_batch = 8").with(variables::TAPE_LOOKAHEAD, "9").resolve(&RunArgs::default()).is_ok());
+    assert!(Machine::new("").resolve(&flags(&["--tape", "auto", "--tape-batch", "8"])).is_ok());
 }
 
 /// Makes the certificates, the key and the tape that the file names, in a directory.

@@ -28,3 +28,28 @@ pub use ps::{PS_VERSION, Running};
 pub use ps::{PsArgs, run as ps};
 pub use set::{SetArgs, run as set};
 pub use top::{TopArgs, run as top};
+
+/// Reads the number of a process.
+fn process(written: &str) -> Result<i32, String> {
+    let number = written.parse().ok().filter(|pid| *pid > 0);
+    number.ok_or_else(|| {
+        "not the number of a process; write for example 4711 (`hinterland ps` lists the runs with their PIDs)".into()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_a_number_above_zero() {
+        assert_eq!(process("4711"), Ok(4711));
+        for written in ["", "job", "0", "-1", "2147483648", "4711,4712"] {
+            let why = process(written).unwrap_err();
+            assert!(
+                why.starts_with("not the number of a process") && why.contains("`hinterland ps`"),
+                "{written}: {why}"
+            );
+        }
+    }
+}

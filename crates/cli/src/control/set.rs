@@ -2,11 +2,12 @@
 
 use super::ask::{AskError, Launcher};
 use super::message::{Change, Request, WAIT_MS_MAX};
+use super::process;
 use crate::error::{EXIT_REFUSED, complain};
 use crate::print;
 use crate::report::{bytes, count};
 use clap::Args;
-use hinterland_units::Foreign;
+use hinterland_units::{Foreign, whole_number};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -18,12 +19,12 @@ const EXIT_BEHIND: u8 = 1;
 #[command(after_help = EXAMPLES)]
 pub struct SetArgs {
     /// The run: its launcher's PID, as `hinterland ps` lists it, or that of any process in it
-    #[arg(value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    #[arg(value_name = "PID", value_parser = process)]
     pid: i32,
     #[command(flatten)]
     what: What,
     /// How long to wait until all processes have made the change, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(..=WAIT_MS_MAX / 1000))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = whole_number::<u64>(..=WAIT_MS_MAX / 1000, "--wait 60"))]
     wait: u64,
 }
 

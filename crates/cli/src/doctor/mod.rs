@@ -8,7 +8,7 @@ mod kernel;
 mod limits;
 mod memory;
 
-use crate::args::{DoctorArgs, Format};
+use crate::args::DoctorArgs;
 use crate::error::{EXIT_REFUSED, complain};
 use crate::host::Host;
 use crate::print;
@@ -75,12 +75,11 @@ pub fn run(args: &DoctorArgs) -> ExitCode {
     checks.extend(limits::checks());
     checks.extend(install::checks());
     let ready = checks.iter().all(|check| check.status != Status::Missing);
-    let written = match args.format {
-        Format::Text => print::text(&text(&checks, ready)),
-        Format::Json => {
-            let document = Document { ready, version: env!("CARGO_PKG_VERSION"), checks: &checks };
-            print::json(&(serde_json::to_string_pretty(&document).unwrap_or_default() + "\n"))
-        }
+    let written = if args.json {
+        let document = Document { ready, version: env!("CARGO_PKG_VERSION"), checks: &checks };
+        print::json(&(serde_json::to_string_pretty(&document).unwrap_or_default() + "\n"))
+    } else {
+        print::text(&text(&checks, ready))
     };
     if let Err(error) = written {
         complain(format_args!("stdout: {error}"));

@@ -4,6 +4,7 @@ use crate::figures::{Activity, HintSite};
 use crate::report::STATS_VERSION;
 use serde::Deserialize;
 use serde_json::Value;
+use serde_json::error::Category;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -239,7 +240,7 @@ fn bytes(path: &Path) -> io::Result<Vec<u8>> {
 
 fn parse(path: &Path, bytes: &[u8]) -> Result<Stats, Refusal> {
     let no_stats = |why: String| Refusal::NoStats { path: path.into(), why };
-    let value: Value = serde_json::from_slice(bytes).map_err(|error| no_stats(format!("is not JSON: {error}")))?;
+    let value: Value = serde_json::from_slice(bytes).map_err(|error| no_stats(not_json(bytes, &error)))?;
     match value.get("stats_version") {
         Some(version) if *version == STATS_VERSION => {}
         Some(version) => return Err(Refusal::Version { path: path.into(), found: version.to_string() }),
@@ -250,6 +251,16 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<Stats, Refusal> {
         None => return Err(no_stats("is JSON, but not the figures of a run".into())),
     }
     serde_json::from_value(value).map_err(|error| no_stats(format!("is damaged: {error}")))
+}
+
+/// Why a file is not the JSON of a run's figures.
+fn not_json(bytes: &[u8], error: &serde_json::Error) -> String {
+    let place = format!("line {}, column {}", error.line(), error.column());
+    match error.classify() {
+        Category::Eof if bytes.is_empty() => "is empty".into(),
+        Category::Eof => format!("is cut off: its JSON has no end ({place})"),
+        _ => format!("is not JSON ({place})"),
+    }
 }
 
 impl Stats {
@@ -269,7 +280,12 @@ mod tests {
 
     #[test]
     fn what_is_no_figures_is_refused_with_the_reason() {
-        assert!(refusal("{\"a\":").contains("out.json: is not JSON: EOF"));
+        assert!(
+            refusal("{\"a\":")
+                .contains("out.json: is cut off: its JSON has no end (line 1, column 5); `hinterland run")
+        );
+        assert!(refusal("").contains("out.json: is empty; `hinterland run --stats"));
+        assert!(refusal("{\n}}").contains("out.json: is not JSON (line 2, column 2); `hinterland run"));
         assert!(refusal("{\"rows\": []}").contains("not the figures of a run; `hinterland run --stats"));
         assert!(refusal("[1, 2]").contains("not the figures of a run"));
         assert!(refusal("{\"fault_path\": \"inline\", \"major_faults\": 3}").contains("have version 0, and this"));

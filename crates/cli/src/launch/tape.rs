@@ -84,7 +84,7 @@ impl RunTapes {
         let refuse = |why: &str| format!("{}: {why}", path.display());
         let paths = folder::paths(path).map_err(|error| refuse(&error.to_string()))?;
         if paths.is_empty() {
-            return Err(refuse("a folder without tapes; `hinterland tape TRACES/ -o TAPES/` plans them"));
+            return Err(refuse(folder::WITHOUT_TAPES));
         }
         let mut tapes = Vec::new();
         for path in paths {

@@ -20,16 +20,26 @@ use std::time::{Instant, SystemTime};
 /// Sessions that are told apart, the largest ones: each makes some time series.
 const SESSIONS_MAX: usize = 32;
 
-/// Answers scrapes at `place`: `HOST:PORT`, or a port on loopback.
+fn refused(why: String) -> NodeError {
+    NodeError::Flag { flag: "--metrics", why }
+}
+
+/// The address of `place`: `HOST:PORT`, or a port on loopback.
 ///
 /// # Errors
-/// The place cannot be read, or be listened on.
-pub fn serve(place: &str, node: Arc<Node>) -> Result<SocketAddr, NodeError> {
-    let refused = |why: String| NodeError::Flag { flag: "--metrics", why };
+/// It cannot be read.
+pub fn address(place: &str) -> Result<SocketAddr, NodeError> {
     let full = if place.parse::<u16>().is_ok() { format!("127.0.0.1:{place}") } else { place.to_owned() };
     let found = full.to_socket_addrs().ok().and_then(|mut addresses| addresses.next());
     let wrong = || refused(format!("'{place}' is not HOST:PORT; write for example 127.0.0.1:9440"));
-    let address = found.ok_or_else(wrong)?;
+    found.ok_or_else(wrong)
+}
+
+/// Answers scrapes at `address`.
+///
+/// # Errors
+/// It cannot be listened on.
+pub fn serve(address: SocketAddr, node: Arc<Node>) -> Result<SocketAddr, NodeError> {
     let mut registry = Registry::with_prefix("hinterland_node");
     registry.register_collector(Box::new(Figures(node.clone())));
     let page = move |path: &str| match path {

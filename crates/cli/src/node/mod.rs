@@ -19,6 +19,7 @@ pub use ask::resolved;
 use clap::{Args, Subcommand, ValueEnum};
 use hinterland_abi::{parse_switch, variables};
 use hinterland_tls::{CredentialError, Sources};
+use hinterland_units::whole_number;
 use hinterland_wire::Protection;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -85,7 +86,7 @@ pub struct ServeArgs {
     metrics: Option<String>,
     /// Seconds for which SIGTERM and SIGINT first drain the node, where programs can move pages to other nodes; a second signal ends it at
     /// once. 0: never
-    #[arg(long, value_name = "SECONDS", default_value_t = 20)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = whole_number::<u16>(..=u64::from(u16::MAX), "--drain-seconds 20"))]
     drain_seconds: u16,
     /// How to write the log, on standard error
     #[arg(long, alias = "log", value_name = "FORMAT", default_value = "text")]
@@ -143,6 +144,7 @@ enum LogFormat {
 }
 
 #[derive(Args)]
+#[command(after_help = LIST_EXAMPLES)]
 struct ListArgs {
     /// The pool: etcd://HOST:PORT/POOL
     #[arg(value_name = "URL")]
@@ -155,6 +157,7 @@ struct ListArgs {
 }
 
 #[derive(Args)]
+#[command(after_help = STATUS_EXAMPLES)]
 struct StatusArgs {
     /// The node. Default: as for a node's --listen
     #[arg(value_name = "URL")]
@@ -170,6 +173,7 @@ struct StatusArgs {
 }
 
 #[derive(Args)]
+#[command(after_help = DRAIN_EXAMPLES)]
 struct DrainArgs {
     /// The node. Default: as for a node's --listen
     #[arg(value_name = "URL")]
@@ -185,6 +189,7 @@ struct DrainArgs {
 }
 
 #[derive(Args)]
+#[command(after_help = RESIZE_EXAMPLES)]
 struct ResizeArgs {
     /// The node
     #[arg(value_name = "URL")]
@@ -220,6 +225,40 @@ SIGHUP. SIGTERM and SIGINT end the node: where programs have other nodes with ro
 still use it end with a message.
 
 Exit code: 0 after an orderly end, 125 when the node cannot be started or asked (the message says why).";
+
+const LIST_EXAMPLES: &str = "\
+Examples:
+  hinterland node list etcd://127.0.0.1:2379/pool
+  hinterland node list etcd://127.0.0.1:2379/pool --json | jq '.nodes[].member.node'
+  hinterland node list etcds://etcd-1:2379/pool --tls ops.pem,ops.key --tls-ca ca.pem
+
+Exit code: 0, also when no node is listed; 125 when the pool cannot be asked (the message says why).";
+
+const STATUS_EXAMPLES: &str = "\
+Examples:
+  hinterland node status
+  hinterland node status unix:/run/user/1000/far.sock --watch
+  hinterland node status tcp://10.0.0.7:7440 --key-file far.key --json | jq .removable
+
+Exit code: 0, or 125 when the node cannot be asked (the message says why).";
+
+const DRAIN_EXAMPLES: &str = "\
+Examples:
+  hinterland node drain
+  hinterland node drain unix:/run/user/1000/far.sock --wait
+  hinterland node drain unix:/run/user/1000/far.sock --end
+  hinterland node drain tcp://10.0.0.7:7440 --tls ops.pem,ops.key --tls-ca ca.pem
+
+Pages of programs that know of no other node with room stay where they are, and the programs go on.
+
+Exit code: 0 when the node is told, with --wait when it is empty; 125 when it cannot be asked or refuses (the message says why).";
+
+const RESIZE_EXAMPLES: &str = "\
+Examples:
+  hinterland node resize unix:/run/user/1000/far.sock 8G
+  hinterland node resize tcp://10.0.0.7:7440 8G --wait --key-file far.key
+
+Exit code: 0 when the node is told, with --wait when no more is leased than that; 125 when it cannot be asked or refuses (the message says why).";
 
 /// Why a node cannot be started or asked.
 #[derive(Debug, thiserror::Error)]

@@ -36,6 +36,7 @@ pub fn run(args: &ServeArgs) -> Result<(), NodeError> {
         return Err(NodeError::Flag { flag: "--quota", why });
     }
     options.link_bits_per_second = args.link;
+    let metrics = args.metrics.as_deref().map(metrics::address).transpose()?;
     let lines = log::start(args.log_format, args.verbose)?;
     hinterland_node::raise_descriptor_limit();
     refuse_long_files()?;
@@ -50,8 +51,8 @@ pub fn run(args: &ServeArgs) -> Result<(), NodeError> {
     print::text(&format!("listening on {node}, lending {lends}\n"))?;
     listening.node().warn_of_what_is_not_there();
     renewal.begin(Arc::clone(listening.node()))?;
-    if let Some(place) = &args.metrics {
-        let address = metrics::serve(place, Arc::clone(listening.node()))?;
+    if let Some(address) = metrics {
+        let address = metrics::serve(address, Arc::clone(listening.node()))?;
         print::text(&format!("figures at http://{address}/metrics\n"))?;
     }
     let registration = place.map(|place| place.take(&listening)).transpose()?;

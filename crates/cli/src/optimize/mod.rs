@@ -27,6 +27,7 @@ use crate::profile::{HEAD, Refusal, part};
 use crate::program;
 use build::Builder;
 use clap::Args;
+use hinterland_units::whole_number;
 use interrupt::Interrupt;
 use measure::Runner;
 use rounds::Loop;
@@ -43,10 +44,10 @@ pub struct OptimizeArgs {
     #[arg(long, value_name = "COMMAND")]
     build: String,
     /// Rounds at most
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = whole_number::<u32>(1..=100, "--rounds 4"))]
     rounds: u32,
     /// Runs in each round, of which the median counts
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=99))]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = whole_number::<u32>(1..=99, "--repeat 3"))]
     repeat: u32,
     /// In the first round, take this part of the functions that wait, those that wait longest
     #[arg(long, value_name = "PERCENT%", default_value = "10%", value_parser = part)]
@@ -58,7 +59,7 @@ pub struct OptimizeArgs {
     #[arg(long, value_name = "PERCENT%", default_value = "10%", value_parser = part)]
     step: f64,
     /// Also take what these functions call, to this depth
-    #[arg(long, value_name = "CALLS", default_value_t = 2)]
+    #[arg(long, value_name = "CALLS", default_value_t = 2, value_parser = whole_number::<usize>(.., "--depth 2"))]
     depth: usize,
     /// Keep a round that takes less time than the best one before it, by at least this part of it
     #[arg(long, value_name = "PERCENT%", default_value = "2%", value_parser = part)]
@@ -142,6 +143,11 @@ pub fn run(args: &OptimizeArgs) -> ExitCode {
 }
 
 fn optimize(args: &OptimizeArgs) -> Result<(), Stop> {
+    if args.build.trim().is_empty() {
+        return Err(Stop::Words(
+            "--build: is empty; write the command that builds the program, for example --build 'make -B app'".into(),
+        ));
+    }
     compile::ready()?;
     let settings = args.settings.clone().of();
     let run_args = RunArgs { settings, program: args.program.clone() };

@@ -11,6 +11,7 @@ mod promise;
 pub use note::digests;
 pub use promise::{Run, broken, place};
 
+use crate::complaint::complaint;
 use crate::encode::hexadecimal;
 use crate::error::Error;
 use serde::{Deserialize, Serialize};
@@ -283,15 +284,6 @@ impl Plan {
 pub fn digest(text: &str) -> String {
     let end = text.find(&format!("\n{MEASURED}\n")).unwrap_or(text.len());
     hexadecimal(&Sha256::digest(&text.as_bytes()[..end]))
-}
-
-/// The parser's complaint without its picture of the line.
-fn complaint(text: &str, error: &toml::de::Error) -> String {
-    let what = error.message().lines().collect::<Vec<_>>().join(" ");
-    match error.span() {
-        Some(span) => format!("line {}: {what}", text[..span.start.min(text.len())].matches('\n').count() + 1),
-        None => what,
-    }
 }
 
 #[cfg(test)]

@@ -262,7 +262,11 @@ impl ProfileFile {
             serde_json::error::Category::Eof => {
                 format!("it is cut off at line {}, column {}; {make} again", error.line(), error.column())
             }
-            _ => format!("it is no profile of Hinterland's: {error}; {make}"),
+            _ => format!(
+                "it is no profile of Hinterland's: it is not JSON (line {}, column {}); {make}",
+                error.line(),
+                error.column()
+            ),
         })?;
         match value.get("format").and_then(Value::as_str) {
             Some(FORMAT) => {}

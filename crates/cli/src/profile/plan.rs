@@ -8,7 +8,7 @@ use crate::plan::{Function as Planned, Plan, Site as PlannedSite, VERSION};
 use crate::print;
 use crate::report::{count, duration, percent};
 use clap::Args;
-use hinterland_units::{ByteCount, Foreign};
+use hinterland_units::{ByteCount, Foreign, whole_number};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -30,7 +30,7 @@ pub struct PlanArgs {
     #[arg(long, value_name = "PERCENT%", default_value = "10%", value_parser = part)]
     largest: f64,
     /// Also take what these functions call, to this depth
-    #[arg(long, value_name = "CALLS", default_value_t = 2)]
+    #[arg(long, value_name = "CALLS", default_value_t = 2, value_parser = whole_number::<usize>(.., "--depth 2"))]
     depth: usize,
 }
 

@@ -7,7 +7,7 @@ use crate::print;
 use crate::report::{count, duration, percent};
 use crate::table::table;
 use clap::{Args, ValueEnum};
-use hinterland_units::{ByteCount, Foreign};
+use hinterland_units::{ByteCount, Foreign, whole_number};
 use inferno::flamegraph::{self, Options};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ pub struct ReportArgs {
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WHAT", default_value = "function")]
     by: Vec<By>,
     /// Rows of a table
-    #[arg(long, value_name = "ROWS", default_value_t = 20)]
+    #[arg(long, value_name = "ROWS", default_value_t = 20, value_parser = whole_number::<usize>(1.., "--top 20"))]
     top: usize,
     /// As JSON, all rows
     #[arg(long)]

@@ -119,8 +119,8 @@ mod tests {
             ("--local 25%ram", "a share of the RAM"),
             ("--granularity line", "'line' is no granularity"),
             ("--block 3M", "'3M' is neither auto nor the size of a block"),
-            ("--written 101", "101 is not in 0..=100"),
-            ("--read-ahead 513", "513 is not in 0..=512"),
+            ("--written 101", "not a whole number from 0 to 100; write for example --written 50"),
+            ("--read-ahead 513", "not a whole number from 0 to 512; write for example --read-ahead 64"),
         ] {
             let refusal = of_line(line).err().unwrap_or_default();
             assert!(refusal.contains(says), "{line}: {refusal}");

@@ -22,7 +22,7 @@ use hinterland_sim::{Blocks, FaultPath, Figures, Granularity, LinkModel, Setup, 
 use hinterland_tape::TraceError;
 use hinterland_tape::plan::PlanError;
 use hinterland_tape::tape::{Tape, TapeError};
-use hinterland_units::{Budget, ByteCount, PAGE_BYTES};
+use hinterland_units::{Budget, ByteCount, PAGE_BYTES, whole_number};
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -52,7 +52,7 @@ pub struct SimArgs {
     fault_path: FaultPathArg,
     /// Largest prefetch window in pages, 0 to 512. Default: 64 with auto, streams and next-n, more where the link
     /// asks for it; 8 with the others
-    #[arg(long, value_name = "PAGES", value_parser = clap::value_parser!(u32).range(0..=512))]
+    #[arg(long, value_name = "PAGES", value_parser = whole_number::<u32>(..=512, "--read-ahead 64"))]
     read_ahead: Option<u32>,
     /// Bound on prefetched pages that are not known to be used, as `run` has it: a size. Default: what the windows need
     #[arg(long, value_name = "SIZE", value_parser = parse_prefetch_cache)]
@@ -64,13 +64,13 @@ pub struct SimArgs {
     #[arg(long, value_name = "SIZE|auto", value_parser = block)]
     block: Option<Block>,
     /// Of 100 pages that come back from far memory, so many are written to before they leave again (where the trace does not tell: versions 1 and 2, imports)
-    #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u8).range(0..=100))]
+    #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = whole_number::<u8>(..=100, "--written 50"))]
     written: u8,
     /// Processor time from each reference to the next, in nanoseconds, instead of the trace's
-    #[arg(long, value_name = "NS")]
+    #[arg(long, value_name = "NS", value_parser = whole_number::<u64>(.., "--reference-ns 200"))]
     reference_ns: Option<u64>,
     /// Chooses which pages are written to
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number::<u64>(.., "--seed 7"))]
     seed: u64,
     /// Follow this tape, too, which `hinterland tape` made: an unordered one of other runs of the program, say
     #[arg(long, value_name = "FILE")]

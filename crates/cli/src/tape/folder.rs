@@ -27,6 +27,9 @@ use std::path::{Path, PathBuf};
 const LISTED_MAX: usize = 32;
 /// How the names of tapes end.
 const ENDING: &str = "tape";
+/// What is wrong with a folder that has none.
+pub const WITHOUT_TAPES: &str = "a folder without tapes, whose names would end in .tape; `hinterland tape TRACES/ --local 50% -o TAPES/` plans one for \
+                                 each trace of a folder";
 
 /// The files of a folder that are called tapes.
 ///
@@ -285,18 +288,18 @@ pub(super) fn show(folder: &Path, json: bool) -> Result<(), Refusal> {
     let io = |source| Refusal::Io { path: folder.into(), source };
     let mut tapes =
         paths(folder).map_err(io)?.into_iter().map(Listed::of).collect::<io::Result<Vec<_>>>().map_err(io)?;
+    if tapes.is_empty() {
+        return Err(Refusal::NoTapes { folder: folder.into() });
+    }
     tapes.sort_by(|one, other| (other.peak_pages, &one.tape).cmp(&(one.peak_pages, &other.tape)));
     let written = match json {
         true => print::json(&(serde_json::to_string_pretty(&tapes)? + "\n")),
-        false => print::text(&shown_text(folder, &tapes)),
+        false => print::text(&shown_text(&tapes)),
     };
     written.map(drop).map_err(Refusal::Output)
 }
 
-fn shown_text(folder: &Path, tapes: &[Listed]) -> String {
-    if tapes.is_empty() {
-        return format!("{}: no tapes\n", folder.display());
-    }
+fn shown_text(tapes: &[Listed]) -> String {
     let mut rows = table(&["tape", "process", "peak", "local", "threads", "fetched", "size", "order", "command"], 1..7);
     for of in tapes.iter().take(LISTED_MAX) {
         let command = if of.command.is_empty() { &of.program } else { &of.command };

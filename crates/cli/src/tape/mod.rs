@@ -26,7 +26,7 @@ use hinterland_tape::TraceError;
 use hinterland_tape::compare::CompareError;
 use hinterland_tape::plan::PlanError;
 use hinterland_tape::tape::TapeError;
-use hinterland_units::{Budget, Foreign};
+use hinterland_units::{Budget, Foreign, whole_number};
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -62,8 +62,8 @@ pub struct PlanArgs {
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     /// What evicts in the plan. Default: the one that moves fewer bytes, min if both move as many
-    #[arg(long, value_enum, value_name = "NAME")]
-    eviction: Option<Eviction>,
+    #[arg(long, value_enum, value_name = "POLICY")]
+    evict: Option<Eviction>,
     /// What the tape has: pages in their order, from the first trace, or the sets of phases, from all of them. Default: ordered with one trace;
     /// with several, as they agree
     #[arg(long, value_enum, value_name = "ORDER")]
@@ -72,17 +72,17 @@ pub struct PlanArgs {
     #[arg(long, value_name = "LINK", default_value = "tcp-10g")]
     link: LinkModel,
     /// Of 100 pages that come back from far memory, so many are written to before they leave again (where the trace does not tell: versions 1 and 2, imports)
-    #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u8).range(0..=100))]
+    #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = whole_number::<u8>(..=100, "--written 50"))]
     written: u8,
     /// Processor time from each reference to the next, in nanoseconds, instead of the trace's
-    #[arg(long, value_name = "NS")]
+    #[arg(long, value_name = "NS", value_parser = whole_number::<u64>(.., "--reference-ns 200"))]
     reference_ns: Option<u64>,
     /// Figures of a run of the program in which pages came and left, as `hinterland run --stats` writes them: what the pager's work costs with
     /// this data on this machine. Without it the predicted times are at least what is to be expected
     #[arg(long, value_name = "STATS")]
     run: Option<PathBuf>,
     /// Processors that the program and the pager's threads share. Default: those that this process may use
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1.., "--processors 2"))]
     processors: Option<u32>,
     /// As JSON
     #[arg(long)]
@@ -172,8 +172,10 @@ enum Refusal {
          one from {} alone, --order sets makes one of the phases that agree", first.display()
     )]
     Neither { first: PathBuf },
-    #[error("{}: a folder without traces; `hinterland trace -o {}` records one of each process", folder.display(), folder.display())]
+    #[error("{}: {}", folder.display(), crate::trace::folder::WITHOUT_TRACES)]
     NoTraces { folder: PathBuf },
+    #[error("{}: {}", folder.display(), folder::WITHOUT_TAPES)]
+    NoTapes { folder: PathBuf },
     #[error("{}: no trace in it can be planned", folder.display())]
     NonePlanned { folder: PathBuf },
     #[error("no phase of the runs agrees, so there is no unordered tape of them")]

@@ -142,11 +142,11 @@ impl Planning<'_> {
         let mut sizes: Vec<u64> = LOCAL_PERCENT.map(|percent| self.pages(Budget::PercentOfTouched(percent))).to_vec();
         sizes.dedup();
         sizes.retain(|size| *size != local_pages);
-        let eviction = self.args.eviction.map_or(plan::Eviction::Min, plan::Eviction::from);
+        let eviction = self.args.evict.map_or(plan::Eviction::Min, plan::Eviction::from);
         let other = if eviction == plan::Eviction::Min { plan::Eviction::Lru } else { plan::Eviction::Min };
         let (mut plans, mut tape_bytes) = self.all(local_pages, eviction, other, &sizes)?;
         let is_worse = plans[0].pages_moved() > plans[1].pages_moved();
-        if is_worse && self.args.eviction.is_none() {
+        if is_worse && self.args.evict.is_none() {
             (plans, tape_bytes) = self.all(local_pages, other, eviction, &sizes)?;
         }
         let mut plans = plans.into_iter();

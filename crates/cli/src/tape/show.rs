@@ -26,7 +26,9 @@ Examples:
   hinterland tape show fft.tape --json | jq '.threads[].fetched_pages'
   hinterland tape show build-tapes/
 
-The whole tape is read and checked; one that is cut off or damaged is refused.";
+The whole tape is read and checked; one that is cut off or damaged is refused. In a folder such a tape is listed as damaged.
+
+Exit code: 0, or 125 when it refuses: a file that is no tape, a damaged one, a folder without tapes.";
 
 /// Threads that are told one by one.
 const THREADS_MAX: usize = 16;

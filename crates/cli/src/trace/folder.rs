@@ -15,6 +15,9 @@ use std::path::{Path, PathBuf};
 const LISTED_MAX: usize = 32;
 /// How the names of traces end.
 const ENDING: &str = "trace";
+/// What is wrong with a folder that has none.
+pub const WITHOUT_TRACES: &str = "a folder without traces, whose names would end in .trace; `hinterland trace -o FOLDER/ -- PROGRAM` records one of \
+                                  each process";
 
 /// One trace of a folder.
 #[derive(Serialize)]
@@ -146,7 +149,7 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
                 "a folder of traces; name one of them: `hinterland trace show` lists them, and the one of most pages is {}",
                 largest.trace.display()
             ),
-            None => "a folder without traces".into(),
+            None => WITHOUT_TRACES.into(),
         },
     ))
 }
@@ -154,19 +157,19 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
 /// Shows what is in a folder.
 pub(super) fn show(folder: &Path, json: bool) -> Result<(), Refusal> {
     let traces = list(folder).map_err(Refusal::io(folder))?;
+    if traces.is_empty() {
+        return Err(Refusal::NoTraces { folder: folder.into() });
+    }
     let written = if json {
         let json = serde_json::to_string_pretty(&traces).map_err(|error| Refusal::Words(error.to_string()))?;
         print::json(&(json + "\n"))
     } else {
-        print::text(&text(folder, &traces))
+        print::text(&text(&traces))
     };
     written.map(drop).map_err(Refusal::io("stdout"))
 }
 
-fn text(folder: &Path, traces: &[Listed]) -> String {
-    if traces.is_empty() {
-        return format!("{}: no traces\n", folder.display());
-    }
+fn text(traces: &[Listed]) -> String {
     let names = ["trace", "process", "parent", "pages", "references", "size", "end", "command"];
     let mut rows = table(&names, 1..6);
     for of in traces.iter().take(LISTED_MAX) {

@@ -43,7 +43,9 @@ const EXAMPLES: &str = "\
 Examples:
   valgrind --tool=lackey --trace-mem=yes --log-file=app.lackey ./app
   hinterland trace import --from lackey app.lackey -o app.trace
-  seq 1 1000 | hinterland trace import --from text - -o walk.trace";
+  seq 1 1000 | hinterland trace import --from text - -o walk.trace
+
+Exit code: 0, or 125 when it refuses (the message names the line); nothing is written then.";
 
 /// Imports.
 pub fn run(args: &ImportArgs) -> Result<(), Refusal> {

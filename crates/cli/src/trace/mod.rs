@@ -67,6 +67,8 @@ enum Refusal {
     Import { path: PathBuf, source: ImportError },
     #[error("{flag}: {} is the file that is read, and would be replaced; name another one", path.display())]
     Own { flag: &'static str, path: PathBuf },
+    #[error("{}: {}", folder.display(), folder::WITHOUT_TRACES)]
+    NoTraces { folder: PathBuf },
     #[error("--svg: {}: {reason}", path.display())]
     Picture { path: PathBuf, reason: String },
     #[error("{0}")]

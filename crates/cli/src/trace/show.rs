@@ -37,7 +37,9 @@ Examples:
 
 A reference is sequential or a stride when it continues one of the last 16 streams of its thread. Misses are those of LRU \
 memory of that size; for memory below a microset there are none, because a trace does not tell (`hinterland trace --microset` takes \
-a smaller one). All figures are of the references that were recorded: a page touched again inside its microset is not.";
+a smaller one). All figures are of the references that were recorded: a page touched again inside its microset is not.
+
+Exit code: 0, or 125 when it refuses: a file that is no trace, a damaged one without --partial, a folder without traces.";
 
 /// Local memory, in percent of all pages, for which misses are told.
 const LOCAL_PERCENT: [u64; 8] = [1, 5, 10, 20, 25, 50, 75, 100];

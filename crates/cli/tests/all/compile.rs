@@ -64,6 +64,24 @@ fn clang_gets_the_plugin_the_plan_and_every_word() {
 }
 
 #[test]
+fn help_alone_is_hinterlands_and_names_the_way_to_the_compilers() {
+    let (_directory, launcher) = installed(true, &[("clang-22", SAYS), ("clang++-22", SAYS)]);
+    for (language, compiler) in [("cc", "clang-22"), ("c++", "clang++-22"), ("rustc", "rustc")] {
+        let (code, help) = said(&launcher, &[language, "--help"]);
+        assert_eq!(code, Some(0), "{help}");
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        let usage = format!("Usage: hinterland {language} ");
+        let others = format!("Everything else goes to {compiler} as it is; `{compiler} --help` shows its flags.");
+        for part in [usage.as_str(), "--far-plan FILE", &others, "Examples: ", "Exit code: the compiler's own; 125 "] {
+            assert!(help.contains(part), "{language} --help has no {part}: {help}");
+        }
+        assert_eq!(help.contains("-Rpass=hinterland"), language != "rustc", "{help}");
+    }
+    let (code, words) = said(&launcher, &["cc", "--help-hidden"]);
+    assert!(code == Some(3) && words.contains(",--help-hidden,plan="), "{words}");
+}
+
+#[test]
 fn a_clang_without_a_version_in_its_name_is_asked_for_it() {
     let versioned =
         |version: &str| format!("[ \"$1\" = --version ] && echo 'Debian clang version {version} (1)' || echo compiled");

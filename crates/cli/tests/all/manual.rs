@@ -77,7 +77,7 @@ fn bash_completes_subcommands_and_flags() {
     assert_eq!(completes(&script, "hinterland tr"), ["trace"]);
     assert_eq!(completes(&script, "hinterland run --loc"), ["--local"]);
     assert_eq!(completes(&script, "hinterland node dr"), ["drain"]);
-    assert_eq!(completes(&script, "hinterland doctor --format "), ["text", "json"]);
+    assert_eq!(completes(&script, "hinterland trace import --from "), ["lackey", "text"]);
     assert_eq!(completes(&script, "hinterland xyz"), [""; 1]);
 }
 

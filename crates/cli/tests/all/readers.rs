@@ -39,7 +39,7 @@ fn who_stops_reading_changes_neither_the_code_nor_the_words() {
     assert_eq!(ended(import, Stdio::null()).0, Some(0));
     for arguments in [
         &["doctor"][..],
-        &["doctor", "--format", "json"],
+        &["doctor", "--json"],
         &["ps"],
         &["ps", "--json"],
         &["top", "--count", "1"],
@@ -62,7 +62,7 @@ fn who_stops_reading_changes_neither_the_code_nor_the_words() {
 #[test]
 fn a_full_disk_is_an_error_of_every_command_that_prints() {
     let directory = tempfile::tempdir().unwrap();
-    for arguments in [&["doctor"][..], &["completions", "zsh"], &["doctor", "--format", "json"]] {
+    for arguments in [&["doctor"][..], &["completions", "zsh"], &["doctor", "--json"]] {
         let (code, words) = ended(command(directory.path(), arguments), full());
         assert_eq!((code, words.as_str()), (Some(125), "hinterland: stdout: No space left on device (os error 28)\n"));
     }

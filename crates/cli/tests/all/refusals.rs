@@ -14,8 +14,13 @@ fn refusal(flags: &[&str]) -> String {
 
 #[test]
 fn nonsense_is_refused_with_what_may_be_written() {
-    let cases: [(&[&str], &str); 12] = [
+    let cases: [(&[&str], &str); 14] = [
         (&["--local", "12Q"], "hinterland: --local: '12Q' has an unknown unit; use K, M, G or T (powers of 1024)"),
+        (
+            &["--local", "-5"],
+            "hinterland: --local: '-5' is not a size; write for example 512M or 2G, or a share such as 25%ram",
+        ),
+        (&["--local", "99999999T"], "hinterland: --local: '99999999T' is larger than any memory\n"),
         (&["--local", "1M"], "below the smallest budget, 16 MiB"),
         (&["--ram", "1G", "--local", "2G"], "--ram (1 GiB) is smaller than --local (2 GiB)"),
         (&["--far", "nonsense"], "hinterland: --far: 'nonsense'"),
@@ -85,9 +90,68 @@ fn a_wrong_command_line_is_a_refusal_and_help_is_not() {
 }
 
 #[test]
+fn what_is_wrong_with_words_and_files_is_said_with_what_to_do() {
+    let here = tempfile::tempdir().unwrap();
+    std::fs::write(here.path().join("text"), "hello\n").unwrap();
+    std::fs::write(here.path().join("empty"), "").unwrap();
+    let cases = [
+        ("set job --local 1G", "invalid value 'job' for '<PID>': not the number of a process; write for example 4711"),
+        ("set 4711 --local 1G --wait long", "not a whole number from 0 to 600; write for example --wait 60"),
+        ("top --count 0", "not a whole number of at least 1; write for example --count 12"),
+        ("top --interval 0", "not a time from 0.1 to 86400 seconds; write for example --interval 5"),
+        ("tape text --local 50% --processors x", "not a whole number of at least 1; write for example --processors 2"),
+        ("node --capacity 1G --drain-seconds 65536", "not a whole number from 0 to 65535"),
+        ("node --capacity 1G --listen unix:sock --metrics x", "--metrics: 'x' is not HOST:PORT; write for example"),
+        ("trace show empty", "hinterland: empty: the file is empty\n"),
+        ("tape show empty", "hinterland: empty: the file is empty; plan the tape again from its trace\n"),
+        (
+            "sim .",
+            "hinterland: .: a folder without traces, whose names would end in .trace; `hinterland trace -o FOLDER/",
+        ),
+        (
+            "trace -o none/x.trace -- true",
+            "--output: none/x.trace: its folder does not exist; make it first (mkdir -p)\n",
+        ),
+        (
+            "run --stats . -- true",
+            "--stats: .: the figures cannot be written: is a folder; name a file, which may be in it\n",
+        ),
+        ("tape text --local 50% -o", "a value is required for '--output <FILE>'"),
+        (
+            "report text",
+            "it is no profile of Hinterland's: it is not JSON (line 1, column 1); make one with `hinterland profile",
+        ),
+        (
+            "explain empty",
+            "hinterland: empty: is empty; `hinterland run --stats FILE -- PROGRAM` writes such figures\n",
+        ),
+        ("run --config text -- true", "hinterland: text: is not TOML: line 1: "),
+        (
+            "man text",
+            "hinterland: text: this is no folder, and the pages are files in one; name a folder, which is made",
+        ),
+        (
+            "optimize --build= -- ./x",
+            "hinterland: --build: is empty; write the command that builds the program, for example",
+        ),
+    ];
+    for (words, message) in cases {
+        let (ended, stdout, stderr) = output(hinterland().args(words.split(' ')).current_dir(here.path()));
+        assert_eq!((ended.status.code(), stdout.as_str()), (Some(125), ""), "{words}: {stderr}");
+        assert!(stderr.contains(message), "{words}: {stderr}");
+    }
+    let (ended, _, stderr) = output(hinterland().args(["run", "--", "--local", "1G", "true"]));
+    assert_eq!(ended.status.code(), Some(127));
+    assert!(
+        stderr.contains("--local: no such program in PATH; Hinterland's own flags stand before the program"),
+        "{stderr}"
+    );
+}
+
+#[test]
 fn the_doctor_speaks_text_and_json_and_agrees_with_itself() {
     let (text, ..) = output(hinterland().arg("doctor"));
-    let (ended, stdout, _) = output(hinterland().args(["doctor", "--format", "json"]));
+    let (ended, stdout, _) = output(hinterland().args(["doctor", "--json"]));
     let json: serde_json::Value = serde_json::from_str(&stdout).unwrap();
     let missing = json["checks"].as_array().unwrap().iter().any(|check| check["status"] == "missing");
     assert_eq!(json["ready"], !missing);

@@ -46,6 +46,23 @@ fn no_misses_are_told_for_memory_below_a_microset() {
 }
 
 #[test]
+fn a_folder_without_traces_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    for flags in [&[][..], &["--json"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hinterland"));
+        let refused = command.args(["trace", "show"]).arg(directory.path()).args(flags).output().unwrap();
+        let said = String::from_utf8(refused.stderr).unwrap();
+        assert_eq!((refused.status.code(), refused.stdout.as_slice()), (Some(125), &b""[..]), "{said}");
+        let place = directory.path().display();
+        assert!(
+            said.starts_with(&format!("hinterland: {place}: a folder without traces, whose names would end in .trace")),
+            "{said}"
+        );
+        assert!(said.contains("`hinterland trace -o FOLDER/ -- PROGRAM` records one of each process"), "{said}");
+    }
+}
+
+#[test]
 fn of_a_trace_without_references_only_that_is_told() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("empty.trace");

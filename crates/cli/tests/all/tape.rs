@@ -206,7 +206,7 @@ fn show_says_what_is_in_a_tape() {
     let path = trace(directory.path(), true);
     let file = directory.path().join("walk.tape");
     let (path, file) = (path.to_str().unwrap(), file.to_str().unwrap());
-    assert!(tape(&[path, "--local", "16M", "--eviction", "lru", "-o", file]).status.success());
+    assert!(tape(&[path, "--local", "16M", "--evict", "lru", "-o", file]).status.success());
     let shown = json(&["show", file]);
     assert_eq!((&shown["program"], &shown["eviction"]), (&"walk".into(), &"lru".into()));
     assert_eq!((&shown["local_pages"], &shown["peak_pages"]), (&4096.into(), &PAGES.into()));
@@ -376,11 +376,11 @@ fn what_cannot_be_planned_or_shown_is_refused_with_the_remedy() {
         (vec!["show", &cut], "the file ends inside the block"),
         (vec!["show", &damaged], "plan the tape again from its trace"),
         (vec!["show", path], "this is a trace, not a tape: `hinterland tape TRACE"),
-        (vec!["show", "/dev/null"], "the file ends inside the block"),
+        (vec!["show", "/dev/null"], "the file is empty; plan the tape again from its trace"),
         (vec![&good, "--local", "50%"], "this is a tape, planned from a trace"),
         (vec![&half, "--local", "50%"], "a tape is planned from a whole trace only"),
         (vec![path, "--local", "1M"], "below the smallest budget"),
-        (vec![path, "--local", "50%", "--eviction", "fifo"], "possible values: lru, min"),
+        (vec![path, "--local", "50%", "--evict", "fifo"], "possible values: lru, min"),
         (vec![path, "--local", "50%", "--link", "ethernet"], "'ethernet' is no link"),
         (vec![path, "--local", "50%", "-o", path], "--output: "),
         (vec![path], "--local <SIZE|PCT%>"),
@@ -437,8 +437,9 @@ fn a_folder_of_traces_is_planned_for_as_many_tapes_and_what_cannot_be_is_named()
     assert!(text.contains("12.tape") && text.contains("damaged") && text.contains("walk"), "{text}");
     assert!(refusal(&words).contains("it has tapes of another run"));
     assert!(refusal(&[&traces, "--local", "50%", "--order", "sets"]).contains("name two traces of the program"));
-    let text = String::from_utf8(tape(&["show", &traces]).stdout).unwrap();
-    assert!(text.contains("no tapes"), "{text}");
+    let none = "a folder without tapes, whose names would end in .tape; `hinterland tape TRACES/";
+    assert!(refusal(&["show", &traces]).contains(&format!("{traces}: {none}")));
+    assert!(refusal(&["show", &traces, "--json"]).contains(none));
     let text = String::from_utf8(tape(&words[..3]).stdout).unwrap();
     assert!(text.contains("12.trace"), "{text}");
     // A trace that cannot be read is named, whether its share is to be known or not.

@@ -6,6 +6,7 @@ use super::programs::{Program, Programs};
 use super::report::{self, Report, Request};
 use super::simulate::Run;
 use clap::Args;
+use hinterland_units::whole_number;
 use std::path::PathBuf;
 
 /// Dispatches programs over a cluster whose machines have far memory, and counts those that end (xDM, Algorithm 1 and figure 16)
@@ -20,19 +21,19 @@ Examples:
   hinterland-model cluster --programs measured.json --backends ssd --machines 1000 --cores 40 --memory 128")]
 pub struct ClusterArgs {
     /// Machines
-    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = whole_number::<u32>(1..=1_000_000, "--machines 10000"))]
     machines: u32,
     /// Processors of a machine, one for each program [default: those of the paper's]
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = whole_number::<u32>(1..=1024, "--cores 20"))]
     cores: u32,
     /// Local memory of a machine, in GiB [default: that of the paper's]
-    #[arg(long, value_name = "GIB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1 << 16))]
+    #[arg(long, value_name = "GIB", default_value_t = 64, value_parser = whole_number::<u64>(1..=1 << 16, "--memory 64"))]
     memory: u64,
     /// Slowdowns that programs may have, separated by commas
     #[arg(long, value_name = "FACTORS", default_value = "1.2,1.4,1.6,1.8", value_delimiter = ',', value_parser = slowdown)]
     slowdown: Vec<f64>,
     /// Shares of friendly programs in per cent, separated by commas: those that keep a slowdown of 1.4 with half of their memory
-    #[arg(long, value_name = "PERCENT", default_value = "0,10,20,30,40,50,60,70,80,90,100", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(0..=100))]
+    #[arg(long, value_name = "PERCENT", default_value = "0,10,20,30,40,50,60,70,80,90,100", value_delimiter = ',', value_parser = whole_number::<u32>(..=100, "--friendly 0,50,100"))]
     friendly: Vec<u32>,
     /// Kinds of far memory, separated by commas [default: all that programs were measured with]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
@@ -44,10 +45,10 @@ pub struct ClusterArgs {
     #[arg(long, value_name = "GIB", default_value = "9.1", value_parser = mean)]
     mean: f64,
     /// Programs that arrive, in per cent of what the processors could do with enough memory
-    #[arg(long, value_name = "PERCENT", default_value_t = 120, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "PERCENT", default_value_t = 120, value_parser = whole_number::<u32>(1..=1000, "--load 120"))]
     load: u32,
     /// Seed of the arrivals
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number::<u64>(.., "--seed 7"))]
     seed: u64,
     /// Write JSON instead of a table
     #[arg(long)]

@@ -155,8 +155,8 @@ pub unsafe extern "C" fn pthread_mutex_init(
         static SAID: AtomicBool = AtomicBool::new(false);
         if !SAID.swap(true, Relaxed) {
             thread::write_stderr(
-                "hinterland: robust mutexes are on more than a quarter of the local pages: whoever waits for one whose owner \
-                 ended may wait for ever; give more --local\n",
+                "hinterland: robust mutexes are on more than a quarter of the local pages: a thread that waits for one whose \
+                 owner has ended may wait for ever; give more --local\n",
             );
         }
     }

@@ -431,7 +431,8 @@ fn top_in_a_pipe(name: &str) -> Result<()> {
     ensure!(looks(&only) == 2 && only.stdout.lines().count() == 3, "{}", only.stdout);
     let own = std::process::id().to_string();
     Said::of(&runtime(&running), &["top", &own])?.expect(125, "is in no run of hinterland")?;
-    Said::of(&running.directory, &["top", "--interval", "0"])?.expect(125, "seconds, from 0.1 to 86400")?;
+    Said::of(&running.directory, &["top", "--interval", "0"])?
+        .expect(125, "from 0.1 to 86400 seconds; write for example --interval 5")?;
     Ok(())
 }
 

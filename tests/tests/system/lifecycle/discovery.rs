@@ -157,7 +157,7 @@ fn refusals(test: &str) -> Result<()> {
     run("few", &[&format!("{}?replicas=2", pool.url)], "2 replicas need 2 nodes, and 1 can be used")?;
     run("twice", &[&pool.url, &pool.url], "is named twice")?;
     run("form", &["etcd://127.0.0.1:2379"], "write for example etcd://127.0.0.1:2379/pool")?;
-    run("nobody", &["etcd://127.0.0.1:1/pool"], "etcd cannot be reached at 127.0.0.1:1: ")?;
+    run("nobody", &["etcd://127.0.0.1:1/pool"], "etcd cannot be reached at 127.0.0.1:1: Connection refused")?;
     run("plain", &[&pool.url.replace("etcd:", "etcds:")], "give --tls CERT,KEY and --tls-ca CA")?;
     for (index, (flags, words)) in [
         (

@@ -89,7 +89,7 @@ fn auditor_inside() -> Result<()> {
 /// Where programs can run, `doctor` says so, for people and for scripts.
 fn doctor() -> Result<()> {
     Launch::bare("doctor", &["doctor"])?.run()?.expect(0, "userfaultfd")?;
-    let json = Launch::bare("doctor-json", &["doctor", "--format", "json"])?.run()?;
+    let json = Launch::bare("doctor-json", &["doctor", "--json"])?.run()?;
     serde_json::from_str::<serde_json::Value>(&json.expect(0, "")?.stdout)?;
     Ok(())
 }

@@ -479,7 +479,7 @@ fn damaged(name: &str) -> Result<()> {
     let mut later = whole.clone();
     later[4] = 9;
     show(&[&write("later", &later)?])?.expect(125, "")?.expect_refusal(&["format version 9"])?;
-    show(&[&write("empty", b"")?])?.expect(125, "")?.expect_refusal(&["the file ends"])?;
+    show(&[&write("empty", b"")?])?.expect(125, "")?.expect_refusal(&["the file is empty"])?;
     show(&["/nowhere"])?.expect(125, "")?.expect_refusal(&["/nowhere"])?;
     let good = write("good", &whole)?;
     let picture = place.join("map.svg");

@@ -12,11 +12,13 @@ mod view;
 
 use super::ask::Launcher;
 use super::message::{Request, Status};
+use super::process;
 use super::ps::running;
 use crate::error::{EXIT_REFUSED, complain};
 use crate::print::{self, Reader};
 use crate::report::bytes;
 use clap::Args;
+use hinterland_units::whole_number;
 use ratatui::crossterm::event;
 use rates::{Rates, Row};
 use std::io::{self, IsTerminal};
@@ -35,13 +37,13 @@ const TICK: Duration = Duration::from_millis(50);
 #[command(after_help = EXAMPLES)]
 pub struct TopArgs {
     /// This run alone: its launcher's PID, or that of any process in it
-    #[arg(value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    #[arg(value_name = "PID", value_parser = process)]
     pid: Option<i32>,
     /// Seconds between two looks
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
     interval: Duration,
     /// End after so many looks. Default: when it is told to
-    #[arg(long, value_name = "LOOKS", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "LOOKS", value_parser = whole_number::<u64>(1.., "--count 12"))]
     count: Option<u64>,
 }
 
@@ -59,7 +61,7 @@ Exit code: 0; 125 when the terminal cannot be used or standard output cannot be 
 fn interval(written: &str) -> Result<Duration, String> {
     let wanted = written.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let allowed = |interval: &Duration| (Duration::from_millis(100)..=Duration::from_secs(86_400)).contains(interval);
-    wanted.filter(allowed).ok_or_else(|| "seconds, from 0.1 to 86400".into())
+    wanted.filter(allowed).ok_or_else(|| "not a time from 0.1 to 86400 seconds; write for example --interval 5".into())
 }
 
 /// What the threads have found out.
