@@ -1,11 +1,11 @@
 //! The ledger of a run under way, read from outside: its launcher holds it in a memfd.
 
 use anyhow::{Context, Result, ensure};
-use hinterland_abi::{LEDGER_MAGIC, LEDGER_VERSION, Ledger};
+use hinterland_abi::{BackendRow, LEDGER_MAGIC, LEDGER_VERSION, Ledger};
 use memmap2::{Mmap, MmapOptions};
 use nix::unistd::Pid;
 use std::fs::{self, File};
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed};
 
 /// A mapped ledger.
 pub struct LiveLedger(Mmap);
@@ -51,10 +51,19 @@ impl LiveLedger {
 
     /// Pages that the processes that run now have copied to memory nodes in place of lost ones.
     pub fn rebuilt_pages(&self) -> u64 {
+        self.sum_of_backends(|backend| &backend.rebuilt_pages)
+    }
+
+    /// How often the processes that run now have lost a memory node.
+    pub fn losses(&self) -> u64 {
+        self.sum_of_backends(|backend| &backend.losses)
+    }
+
+    fn sum_of_backends(&self, figure: impl Fn(&BackendRow) -> &AtomicU64) -> u64 {
         let backends = self.get().processes.iter().flat_map(|row| {
             let count = usize::try_from(row.backend_count.load(Acquire)).unwrap_or(0);
             row.backends.iter().take(count)
         });
-        backends.map(|backend| backend.rebuilt_pages.load(Relaxed)).sum()
+        backends.map(|backend| figure(backend).load(Relaxed)).sum()
     }
 }

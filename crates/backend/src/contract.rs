@@ -292,6 +292,17 @@ pub trait Backend: Send + Sync {
         Err(LoadError::Damaged { url: "far memory".into(), location: item.location, what })
     }
 
+    /// Whether anything that was stored may be lost; cheap enough to be asked for each batch of pages. Until it says so, nothing is.
+    fn has_losses(&self) -> bool {
+        false
+    }
+
+    /// Whether what was stored at `location` is known to be lost: no load of it can succeed. Who asks holds the page's busy state, as for a load.
+    fn has_lost(&self, location: Location) -> bool {
+        let _ = location;
+        false
+    }
+
     /// Gives the space of `locations` back.
     fn free(&self, locations: &[Location]);
 

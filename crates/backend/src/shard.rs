@@ -1,6 +1,6 @@
 //! A shard: what stripes ask of each of the places over which they are spread (`coded`).
 
-use crate::contract::{Backend, Location};
+use crate::contract::Backend;
 
 /// One of the places over which stripes are spread: what is lost, is lost together.
 pub trait Shard: Backend {
@@ -11,9 +11,6 @@ pub trait Shard: Backend {
     fn may_have_room(&self) -> bool {
         self.is_there()
     }
-
-    /// Whether what was stored at `location` is lost.
-    fn has_lost(&self, location: Location) -> bool;
 
     /// How often it was lost.
     fn losses(&self) -> u64;

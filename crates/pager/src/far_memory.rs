@@ -107,6 +107,16 @@ impl FarMemory {
         }
     }
 
+    /// Whether stored copies may be lost: see [`Backend::has_losses`].
+    pub(crate) fn has_losses(&self) -> bool {
+        self.backend.has_losses()
+    }
+
+    /// Whether the stored copy of a page is known to be lost, so that what is local is all that there is of it.
+    pub(crate) fn has_lost(&self, owned: &Owned) -> bool {
+        owned.was().copy_retained() && self.backend.has_lost(owned.was().location())
+    }
+
     /// Patches stored copies; says of each whether it is now as its page: see [`Backend::patch`].
     pub(crate) fn patch(&self, patches: &[Patch<'_>]) -> Vec<bool> {
         let mut patched = vec![false; patches.len()];

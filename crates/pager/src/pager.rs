@@ -119,7 +119,8 @@ impl Pager {
         let reclaim = room(Reclaim::new(pages, local, far, staging, pins, departures, tracer));
 
         let driver = room(PrefetchDriver::new(pages, local, config.arbiter, tracer.is_some(), config.ledger));
-        let cache = room(PrefetchCache::new(pages, local, staging, departures, driver, config.prefetch_cache_pages));
+        let cache =
+            room(PrefetchCache::new(pages, local, far, staging, departures, driver, config.prefetch_cache_pages));
         let read_ahead = room(ReadAhead::new(pages, local, far, reclaim, cache, driver, bell)?);
 
         let faults =

@@ -10,6 +10,7 @@
 
 use crate::decisions::Answers;
 use crate::departure::Departures;
+use crate::far_memory::FarMemory;
 use crate::local_memory::LocalMemory;
 use crate::pages::{Owned, Pages};
 use crate::prefetch_driver::PrefetchDriver;
@@ -33,6 +34,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 pub(crate) struct PrefetchCache {
     pages: &'static Pages,
     local: &'static LocalMemory,
+    far: &'static FarMemory,
     staging: &'static Staging,
     departures: &'static Departures,
     driver: &'static PrefetchDriver,
@@ -81,9 +83,11 @@ impl Beside {
 }
 
 impl PrefetchCache {
+    #[allow(clippy::too_many_arguments, reason = "one for each room that it works with")]
     pub(crate) fn new(
         pages: &'static Pages,
         local: &'static LocalMemory,
+        far: &'static FarMemory,
         staging: &'static Staging,
         departures: &'static Departures,
         driver: &'static PrefetchDriver,
@@ -92,6 +96,7 @@ impl PrefetchCache {
         PrefetchCache {
             pages,
             local,
+            far,
             staging,
             departures,
             driver,
@@ -255,7 +260,8 @@ impl PrefetchCache {
         Some((mapped, key_of.filter(|_| is_released)))
     }
 
-    /// Frees a slot from its page, which becomes `Remote` again, unused, unless it is just being used.
+    /// Frees a slot from its page, which becomes `Remote` again, unused, unless it is just being used. A page whose stored copy is lost waits on:
+    /// its slot has all that there is of it.
     fn empty_key_slot(&self, slot: KeySlot) -> GiveBack {
         let Some(page) = self.staging.page(slot) else { return GiveBack::Stale };
         let entry = self.pages.table.load(page);
@@ -266,6 +272,10 @@ impl PrefetchCache {
         }
         let busy = entry.with_state(State::Fetching).with_prefetched(false);
         let Some(owned) = self.pages.claim(page, entry, busy) else { return GiveBack::Busy };
+        if self.far.has_losses() && self.far.has_lost(&owned) {
+            self.pages.complete_unchanged(owned);
+            return GiveBack::Busy;
+        }
         self.staging.set_page(slot, None);
         let mapped = self.beside(slot).mapped.swap(0, Relaxed);
         self.pages.row().prefetch_unused_pages.fetch_add(1, Relaxed);

@@ -32,7 +32,7 @@ enum Slot {
     Stale,
 }
 
-/// A page that is not as its stored copy, and its hash.
+/// A page that is not as its stored copy, or has none any more, and its hash.
 struct Dirty {
     page: Owned,
     hash: ContentHash,
@@ -125,12 +125,13 @@ impl WriteBack {
         }
     }
 
-    /// Stores the pages that changed, drops those that did not, are zero, or hold what the heap has freed (see `Pager::freed`).
+    /// Stores the pages that changed, and those whose stored copies are lost, drops those that did not, are zero, or hold what the heap has freed (see `Pager::freed`).
     fn write_back(&self, pages: &mut Vec<Owned>) {
         let row = self.pages.row();
         let mut freed: Vec<Released> = Vec::new();
         let mut clean: Vec<Owned> = Vec::new();
         let mut dirty: Vec<Dirty> = Vec::with_capacity(pages.len());
+        let has_losses = self.far.has_losses();
         for page in pages.drain(..) {
             let has_copy = page.was().copy_retained();
             let bytes = self.staged(&page);
@@ -148,7 +149,8 @@ impl WriteBack {
                 continue;
             }
             let hash = ContentHash::of(bytes);
-            if has_copy && hash == self.pages.table.hash(page.page()) {
+            let is_lost = || has_losses && self.far.has_lost(&page);
+            if has_copy && hash == self.pages.table.hash(page.page()) && !is_lost() {
                 clean.push(page);
             } else {
                 let changed = self.far.changed(&page, bytes);

@@ -130,6 +130,14 @@ impl<S: Shard> Backend for Coded<S> {
         self.load_right(item, right)
     }
 
+    fn has_losses(&self) -> bool {
+        self.degraded.load(Relaxed) || self.shards.iter().any(|shard| shard.has_losses())
+    }
+
+    fn has_lost(&self, location: Location) -> bool {
+        self.stripes.cannot_give(location, |place| self.is_lost(place))
+    }
+
     fn free(&self, locations: &[Location]) {
         let gone = self.stripes.free(locations);
         self.free_places(&gone);

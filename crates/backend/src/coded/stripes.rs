@@ -259,6 +259,14 @@ impl Stripes {
         gone
     }
 
+    /// Whether a page in use is among the units that are `missing`, and too many are to compute it.
+    pub(super) fn cannot_give(&self, location: Location, missing: impl Fn(Place) -> bool) -> bool {
+        let ((number, unit), units) = (self.split(location), self.code.units());
+        let rows = lock(&self.rows);
+        let places = &rows.places[number as usize * units..][..units];
+        missing(places[unit]) && places.iter().filter(|place| missing(**place)).count() > self.code.parity()
+    }
+
     /// Bytes of the table.
     pub(super) fn table_bytes(&self) -> u64 {
         let rows = lock(&self.rows);

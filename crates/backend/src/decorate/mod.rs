@@ -52,6 +52,12 @@ macro_rules! pass_on_but_forks {
         fn prefix_bytes(&self, locations: &mut dyn Iterator<Item = $crate::Location>) -> Vec<usize> {
             self.inner.prefix_bytes(locations)
         }
+        fn has_losses(&self) -> bool {
+            self.inner.has_losses()
+        }
+        fn has_lost(&self, location: $crate::Location) -> bool {
+            self.inner.has_lost(location)
+        }
         fn free(&self, locations: &[$crate::Location]) {
             self.inner.free(locations);
         }

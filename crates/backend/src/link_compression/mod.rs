@@ -254,6 +254,14 @@ impl Backend for LinkCompressed {
         self.inner.patch(patches, priority, out);
     }
 
+    fn has_losses(&self) -> bool {
+        self.inner.has_losses()
+    }
+
+    fn has_lost(&self, location: Location) -> bool {
+        self.inner.has_lost(location)
+    }
+
     fn free(&self, locations: &[Location]) {
         self.inner.free(locations);
     }

@@ -190,6 +190,14 @@ impl Backend for NodePool {
         self.loader.repair(item, right)
     }
 
+    fn has_losses(&self) -> bool {
+        self.slabs.has_lost_slabs()
+    }
+
+    fn has_lost(&self, location: Location) -> bool {
+        !self.slabs.table().replicas(location.0).iter().any(Replica::is_live)
+    }
+
     fn free(&self, locations: &[Location]) {
         self.slabs.table().free(locations.iter().map(|location| location.0));
     }
@@ -282,10 +290,6 @@ impl Shard for NodePool {
 
     fn may_have_room(&self) -> bool {
         self.slabs.links.healthy().iter().any(|link| link.may_have_room())
-    }
-
-    fn has_lost(&self, location: Location) -> bool {
-        !self.slabs.table().replicas(location.0).iter().any(Replica::is_live)
     }
 
     fn losses(&self) -> u64 {

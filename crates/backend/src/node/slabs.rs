@@ -32,6 +32,8 @@ pub(super) struct Slabs {
     health: Mutex<Health>,
     /// Something is to be done in the background.
     maintenance_due: AtomicBool,
+    /// A slab with pages has lost its last replica.
+    has_lost_slabs: AtomicBool,
 }
 
 impl Slabs {
@@ -48,6 +50,7 @@ impl Slabs {
             table: Mutex::new(Table::new(slab_bytes, timing.refused)),
             health: Mutex::new(Health::Healthy),
             maintenance_due: AtomicBool::new(!is_whole),
+            has_lost_slabs: AtomicBool::new(false),
         }
     }
 
@@ -59,6 +62,11 @@ impl Slabs {
     /// Whether the loss of a node need not be the end.
     pub(super) fn has_others(&self) -> bool {
         self.links.len() > 1 || self.is_shard
+    }
+
+    /// Whether a slab with pages has ever lost its last replica.
+    pub(super) fn has_lost_slabs(&self) -> bool {
+        self.has_lost_slabs.load(Relaxed)
     }
 
     /// Whether something is to be done in the background.
@@ -89,8 +97,11 @@ impl Slabs {
         let mut table = self.table();
         // With the table locked, so that of two at a time the later one has the later view.
         let healthy = self.links.healthy();
-        let Lacks { replicas: lacking, second } = table.refresh(self.wanted(&healthy));
+        let Lacks { replicas: lacking, second, last } = table.refresh(self.wanted(&healthy));
         self.changed(Event::Fitted { lacks: lacking || second });
+        if last {
+            self.has_lost_slabs.store(true, Relaxed);
+        }
         drop(table);
         let passed_by = healthy.iter().any(|link| link.is_passed_by());
         let away = self.links.iter().any(|link| link.is_away());

@@ -129,6 +129,8 @@ pub(super) struct Lacks {
     pub(super) replicas: bool,
     /// Some have one replica, and are to have more.
     pub(super) second: bool,
+    /// Some have just lost their last one.
+    pub(super) last: bool,
 }
 
 /// What lies at a link.
@@ -324,6 +326,7 @@ impl Table {
             }
             let Some(used) = used else { continue };
             let live = slab.replicas.len();
+            lacks.last |= live == 0 && !gone.is_empty() && used > 0;
             lacks.replicas |= live < wanted.replicas && used > 0 && live > 0;
             lacks.second |= live == 1 && wanted.all > 1 && used > 0;
             let slow = slab.replicas.iter().any(|replica| replica.link.slow.load(Relaxed));

@@ -457,6 +457,17 @@ impl Backend for Paths {
         patches.iter().zip(&pinned).for_each(unpin);
     }
 
+    fn has_losses(&self) -> bool {
+        self.open().any(|path| path.backend.has_losses())
+    }
+
+    fn has_lost(&self, location: Location) -> bool {
+        let handle = handle_of(location);
+        let lost = self.table.pin(handle).is_some_and(|place| self.path_of(place).backend.has_lost(place.location));
+        self.table.unpin(handle);
+        lost
+    }
+
     fn free(&self, locations: &[Location]) {
         let mut freed: [Vec<Location>; PATHS_MAX] = [const { Vec::new() }; PATHS_MAX];
         for batch in locations.chunks(FREED_AT_ONCE) {

@@ -187,6 +187,14 @@ impl Backend for Sealed {
         self.open_other(&seal, kept[0], item, right)
     }
 
+    fn has_losses(&self) -> bool {
+        self.inner.has_losses()
+    }
+
+    fn has_lost(&self, location: Location) -> bool {
+        self.inner.has_lost(location)
+    }
+
     fn free(&self, locations: &[Location]) {
         // First, because another page may be stored there as soon as the backend knows.
         let mut seals = lock(&self.seals);

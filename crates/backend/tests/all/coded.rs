@@ -115,6 +115,14 @@ impl Backend for Losing {
         }
     }
 
+    fn has_losses(&self) -> bool {
+        self.0.losses.load(SeqCst) > 0
+    }
+
+    fn has_lost(&self, location: Location) -> bool {
+        self.0.held().lost.contains(&location.0)
+    }
+
     fn free(&self, locations: &[Location]) {
         let mut held = self.0.held();
         for location in locations {
@@ -147,10 +155,6 @@ impl Backend for Losing {
 impl Shard for Losing {
     fn is_there(&self) -> bool {
         !self.0.gone.load(SeqCst)
-    }
-
-    fn has_lost(&self, location: Location) -> bool {
-        self.0.held().lost.contains(&location.0)
     }
 
     fn losses(&self) -> u64 {
@@ -364,6 +368,28 @@ fn stale_pages_take_a_quarter_more_at_most() {
     }
 }
 
+#[test]
+fn what_cannot_be_computed_any_more_is_said_to_be_lost_and_nothing_else() {
+    for (code, shards) in CODES {
+        let (coded, inners) = coded(code, shards, 64 << 20);
+        let pages: Vec<PageBytes> = (1..=300).map(page_of).collect();
+        let stored: Vec<Location> = store(&coded, &pages).into_iter().map(|answer| answer.expect("room")).collect();
+        assert!(!coded.has_losses());
+        let mut lost = 0;
+        for inner in &inners {
+            inner.lose();
+            let loads = |at: &Location| load(&coded, &[*at], Priority::Demand).remove(0).is_ok();
+            for at in &stored {
+                let is_lost = coded.has_losses() && coded.has_lost(*at);
+                assert_eq!(is_lost, !loads(at), "{code}, {at:?}");
+                lost += usize::from(is_lost);
+            }
+        }
+        assert!(lost > 0, "{code}: all shards are lost, and no page");
+        coded.free(&stored);
+    }
+}
+
 /// Compressed RAM, which is never lost.
 struct Steady(Compressed);
 
@@ -421,10 +447,6 @@ impl Backend for Steady {
 impl Shard for Steady {
     fn is_there(&self) -> bool {
         true
-    }
-
-    fn has_lost(&self, _: Location) -> bool {
-        false
     }
 
     fn losses(&self) -> u64 {

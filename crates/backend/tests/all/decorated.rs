@@ -1,9 +1,15 @@
-//! Backends opened by URL with decorators: slow and failing backends lose nothing, and damage is visible.
+//! Backends opened by URL with decorators: slow and failing backends lose nothing, and damage is visible. Backends around others say what those
+//! have lost.
 
-use hinterland_backend::{Backend, Location, Priority, open};
+use hinterland_abi::PlacementName;
+use hinterland_backend::{
+    Backend, BackendUsage, Delay, LinkCompressed, LinkCompression, LoadError, LoadItem, Location, Paths, Priority,
+    Reference, Sealed, StoreError, open,
+};
 use hinterland_testkit::contract::{fuzz_threads, load, page_of, rows, store};
 use hinterland_units::PageBytes;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 fn opened(urls: &[&str]) -> Arc<dyn Backend> {
     let urls: Vec<String> = urls.iter().map(|url| (*url).to_owned()).collect();
@@ -51,5 +57,84 @@ fn flipped_bits_reach_the_caller() {
         let loaded = load(&*backend, &locations, Priority::Demand);
         let damaged = pages.iter().zip(&loaded).filter(|(page, loaded)| loaded.as_ref() != Ok(page)).count();
         assert!((50..200).contains(&damaged), "{damaged} of 2000 pages damaged at 5 % by {url}");
+    }
+}
+
+/// Far memory that loses every second location.
+struct Forgetful {
+    inner: Reference,
+    forgets: AtomicBool,
+}
+
+impl Backend for Forgetful {
+    fn store_while(
+        &self,
+        pages: &[&PageBytes],
+        _: Option<&[u16]>,
+        priority: Priority,
+        out: &mut [Result<Location, StoreError>],
+        _: &mut dyn FnMut(),
+    ) {
+        self.inner.store(pages, priority, out);
+    }
+
+    fn keeps_prefixes(&self) -> bool {
+        true
+    }
+
+    fn load(
+        &self,
+        items: &mut [LoadItem<'_>],
+        priority: Priority,
+        done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
+    ) {
+        self.inner.load(items, priority, done);
+    }
+
+    fn has_losses(&self) -> bool {
+        self.forgets.load(SeqCst)
+    }
+
+    fn has_lost(&self, location: Location) -> bool {
+        self.has_losses() && location.0 % 2 == 1
+    }
+
+    fn free(&self, locations: &[Location]) {
+        self.inner.free(locations);
+    }
+
+    fn copies_cost_ram(&self) -> bool {
+        false
+    }
+
+    fn ram_bytes(&self) -> u64 {
+        self.inner.ram_bytes()
+    }
+
+    fn usage(&self, rows: &mut Vec<BackendUsage>) {
+        self.inner.usage(rows);
+    }
+}
+
+#[test]
+fn what_is_lost_within_is_said_by_every_backend_around_it() {
+    type Around = fn(Arc<dyn Backend>) -> Arc<dyn Backend>;
+    let all: [(&str, Around); 4] = [
+        ("sealed", |inner| Arc::new(Sealed::new(inner, "sealed".into()).expect("a key"))),
+        ("compressed", |inner| Arc::new(LinkCompressed::new(inner, "compressed".into(), LinkCompression::On))),
+        ("late", |inner| Arc::new(Delay::new(inner, 0, 0, 1))),
+        ("paths", |inner| Arc::new(Paths::new(vec![inner], PlacementName::Tiers).expect("address space"))),
+    ];
+    for (name, around) in all {
+        let inner = Reference::new("reference".into(), 4 << 20).expect("address space");
+        let forgetful = Arc::new(Forgetful { inner, forgets: AtomicBool::new(false) });
+        let outer = around(Arc::clone(&forgetful) as _);
+        let pages: Vec<PageBytes> = (0..100).map(page_of).collect();
+        let locations: Vec<Location> = store(&*outer, &pages).into_iter().map(|answer| answer.expect("room")).collect();
+        let lost = || locations.iter().filter(|location| outer.has_lost(**location)).count();
+        assert_eq!((outer.has_losses(), lost()), (false, 0), "{name}");
+        forgetful.forgets.store(true, SeqCst);
+        assert_eq!((outer.has_losses(), lost()), (true, 50), "{name}");
+        outer.free(&locations);
     }
 }

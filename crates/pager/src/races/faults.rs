@@ -1,6 +1,7 @@
 //! Faults against each other and against read-ahead.
 
-use super::{CACHE_PAGES, For, PAGES, Stage, on, on_both_kernel_paths, on_both_paths};
+use super::losses::gives_once;
+use super::{CACHE_PAGES, For, PAGES, Stage, on, on_both_kernel_paths, on_both_paths, on_both_paths_over};
 use crate::schedule::Point;
 use crate::scratch::Scratch;
 use crate::sys::mem;
@@ -266,6 +267,16 @@ fn pages_that_wait_singly_make_room_for_windows() {
         let windows = prefetch_windows(stage, &[all, all, Unmapped::Key, Unmapped::Key]);
         assert_eq!(count_in(stage, &windows, State::Resident), [0, 0, 31, 31]);
         assert_eq!(count_in(stage, &windows, State::SwapCached), [0, 0, 1, 1]);
+        windows.iter().flat_map(PrefetchWindow::iter).for_each(|page| stage.check(page, page.0.into()));
+    });
+}
+
+#[test]
+fn pages_that_wait_and_whose_copies_are_lost_make_no_room() {
+    on_both_paths_over(gives_once, |stage| {
+        let all: fn(PageNo) -> Unmapped = |_| Unmapped::All;
+        let windows = prefetch_windows(stage, &[all, all, Unmapped::Key, Unmapped::Key]);
+        assert_eq!(count_in(stage, &windows[..2], State::SwapCached), [32, 32]);
         windows.iter().flat_map(PrefetchWindow::iter).for_each(|page| stage.check(page, page.0.into()));
     });
 }

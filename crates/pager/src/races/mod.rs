@@ -12,6 +12,7 @@ mod forks;
 mod freed;
 mod hints;
 mod leaving;
+mod losses;
 mod overwrites;
 mod patches;
 mod pins;

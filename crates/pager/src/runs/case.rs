@@ -24,6 +24,8 @@ pub(super) struct Case {
     pub(super) copies_cost_ram: bool,
     /// Stored copies can be patched.
     pub(super) patches: bool,
+    /// Far memory loses copies of pages that are local.
+    pub(super) loses_copies: bool,
     /// Far memory takes its time.
     pub(super) is_slow: bool,
     /// Threads say of pages that they overwrite them.
@@ -56,6 +58,7 @@ impl Case {
             is_slow: random.index(2) == 0,
             operations: if cfg!(miri) { 4 } else { 60 },
             patches: random.index(2) == 0,
+            loses_copies: random.index(2) == 0,
             overwrites: false,
         }
     }

@@ -1,12 +1,16 @@
-//! Far memory of a run: the reference backend, other threads before each of its calls, and time that passes.
+//! Far memory of a run: the reference backend, other threads before each of its calls, and time that passes. It may lose the copies of pages that
+//! are local: it is only of these that the pager asks whether they are lost.
 
 use super::case::Case;
 use crate::sys::simulated::current;
 use crate::sys::simulated::turns::Wait;
 use hinterland_backend::{
-    Backend, BackendUsage, LoadError, LoadItem, Location, Patch, Priority, Reference, StoreError,
+    Backend, BackendUsage, LoadError, LoadItem, Location, NodeError, Patch, Priority, Reference, StoreError,
 };
+use hinterland_testkit::Rng;
 use hinterland_units::PageBytes;
+use std::collections::BTreeSet;
+use std::sync::Mutex;
 use std::time::Duration;
 
 /// See the module.
@@ -14,13 +18,26 @@ pub(super) struct Far {
     reference: Reference,
     copies_cost_ram: bool,
     is_slow: bool,
+    /// What chooses the copies that are lost, if some are to be.
+    loses: Option<Mutex<Rng>>,
+    lost: Mutex<BTreeSet<Location>>,
 }
 
 impl Far {
     pub(super) fn new(case: &Case) -> Far {
         let reference = Reference::new("reference:4M".into(), 4 << 20).expect("address space");
         let reference = if case.patches { reference.patched() } else { reference };
-        Far { reference, copies_cost_ram: case.copies_cost_ram, is_slow: case.is_slow }
+        Far {
+            reference,
+            copies_cost_ram: case.copies_cost_ram,
+            is_slow: case.is_slow,
+            loses: case.loses_copies.then(|| Mutex::new(Rng(case.seed ^ 0x1057))),
+            lost: Mutex::default(),
+        }
+    }
+
+    fn is_lost(&self, location: Location) -> bool {
+        self.lost.lock().unwrap().contains(&location)
     }
 
     /// Pages that are stored.
@@ -53,7 +70,10 @@ impl Backend for Far {
         done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
     ) {
         self.pass("loads from afar", items.len());
-        self.reference.load(items, priority, done);
+        let lost: Vec<bool> = items.iter().map(|item| self.is_lost(item.location)).collect();
+        let error = || LoadError::Lost { url: "far memory of a run".into(), error: NodeError::Closed };
+        let mut answer = |index: usize, page| done(index, if lost[index] { Err(error()) } else { page });
+        self.reference.load(items, priority, &mut answer);
         self.pass("has loaded", items.len());
     }
 
@@ -67,9 +87,26 @@ impl Backend for Far {
         self.pass("has patched", patches.len());
         // As where a node is lost in the middle: what is there is not known.
         out.iter_mut().skip(1).step_by(3).for_each(|patched| *patched = false);
+        out.iter_mut().zip(patches).for_each(|(patched, patch)| *patched &= !self.is_lost(patch.location));
+    }
+
+    fn has_losses(&self) -> bool {
+        self.loses.is_some()
+    }
+
+    fn has_lost(&self, location: Location) -> bool {
+        let chosen = self.loses.as_ref().is_some_and(|random| random.lock().unwrap().index(4) == 0);
+        let mut lost = self.lost.lock().unwrap();
+        if chosen {
+            lost.insert(location);
+        }
+        lost.contains(&location)
     }
 
     fn free(&self, locations: &[Location]) {
+        locations.iter().for_each(|location| {
+            self.lost.lock().unwrap().remove(location);
+        });
         if let Some(current) = current() {
             current.step("frees", locations.len());
         }

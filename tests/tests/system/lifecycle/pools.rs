@@ -22,6 +22,7 @@ pub fn trials() -> Vec<Trial> {
     for path in PATHS {
         add(format!("lifecycle::pools::absent::{path}"), Box::new(move |test| absent(test, path)));
         add(format!("lifecycle::pools::stripes::{path}"), Box::new(move |test| stripes(test, path)));
+        add(format!("lifecycle::pools::outlived::{path}"), Box::new(move |test| outlived(test, path)));
     }
     add("lifecycle::pools::refusals".into(), Box::new(refusals));
     trials
@@ -156,6 +157,26 @@ fn no_replica(test: &str, path: &str) -> Result<()> {
     let ended = running.end()?;
     ended.expect(125, "round")?.expect_refusal(&[&format!("the memory node {} is lost: ", nodes[2].url)])?;
     Ok(())
+}
+
+/// Pages that are local when the one node is lost that has their copies are stored again, although they did not change.
+fn outlived(test: &str, path: &str) -> Result<()> {
+    let mut nodes = (0..2).map(|n| Node::start(&format!("{test}-{n}"), "512M")).collect::<Result<Vec<_>>>()?;
+    let program = c_program("outlives", &[])?.display().to_string();
+    let flags = ["--fault-path", path, "--far", &pool_url(&nodes)];
+    let mut running = launch_with(test, &flags, &[&program, "4", "64"])?.start()?;
+    running.wait_for("local\n")?;
+    ensure!(nodes[0].status()?["written_bytes"].as_u64() > Some(1 << 20), "no copy is lost with the node");
+    nodes.remove(0).kill()?;
+    let ledger = LiveLedger::of(running.pid)?;
+    while ledger.losses() == 0 {
+        ensure!(!running.below().is_empty(), "the program has ended");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    std::fs::write(running.directory.join("lost"), "")?;
+    let ended = running.end()?;
+    ended.expect(0, "done")?.expect_paging()?;
+    nodes.into_iter().try_for_each(|node| node.end().map(drop))
 }
 
 fn refusals(test: &str) -> Result<()> {

@@ -256,10 +256,12 @@ fn without_replicas_the_pages_of_a_lost_node_are_lost_and_say_whose_fault_it_is(
     let cluster = Cluster::new(&[64, 64], 1);
     let stored = Stored::new(&cluster.pool, 0..SLAB_PAGES * 6);
     let there = rows(&cluster.pool)[0].pages;
+    assert!(!cluster.pool.has_losses());
     cluster.proxies[0].set(Mode::Dead);
     let at: Vec<Location> = stored.0.iter().map(|(location, _)| *location).collect();
     let mut lost = 0;
-    for (loaded, (_, seed)) in load(&cluster.pool, &at, Priority::Prefetch).into_iter().zip(&stored.0) {
+    for (loaded, (location, seed)) in load(&cluster.pool, &at, Priority::Prefetch).into_iter().zip(&stored.0) {
+        assert_eq!(cluster.pool.has_losses() && cluster.pool.has_lost(*location), loaded.is_err());
         match loaded {
             Ok(page) => assert!(page == page_of(*seed)),
             Err(LoadError::Lost { url, .. }) => {
