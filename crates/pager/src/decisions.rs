@@ -63,6 +63,7 @@ mod absent {
 
 #[cfg(debug_assertions)]
 mod written {
+    use crate::backoff::Backoff;
     use hinterland_paging::{Begin, Entry, HEAD_BYTES, Step, head};
     use hinterland_sys::{Mapping, thread};
     use std::fs::File;
@@ -136,8 +137,9 @@ mod written {
             };
             let me = thread::pointer();
             if log.owner.load(Relaxed) != me {
+                let mut backoff = Backoff::new();
                 while log.owner.compare_exchange(0, me, Acquire, Relaxed).is_err() {
-                    thread::yield_now();
+                    backoff.pause();
                 }
             }
             Turn { log: Some(log), is_outermost: log.depth.fetch_add(1, Relaxed) == 0 }

@@ -17,6 +17,7 @@
 
 mod account;
 mod asks;
+mod backoff;
 mod bell;
 #[cfg(test)]
 mod blocked;

@@ -8,6 +8,7 @@
 //! publishes the range first and looks at the pages then; the thread that evicts makes the page `Leaving` first and looks at
 //! the pins then. The second one sees the first.
 
+use crate::backoff::Backoff;
 use crate::page_counts::PageCounts;
 use crate::sys::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst, fence};
 use crate::sys::sync::{IS_MODELLED, Words};
@@ -79,7 +80,7 @@ impl Pins {
     /// Publishes a range; waits when there are too many. A slot belongs to a thread before it holds a range, so that a jump
     /// out of here leaves nothing behind that is not found.
     fn add(&self, first: u32, end: u32, frame: usize) -> usize {
-        let thread = thread::pointer();
+        let (thread, mut backoff) = (thread::pointer(), Backoff::new());
         loop {
             for (index, slot) in self.slots.all().iter().enumerate() {
                 if slot.thread.load(Relaxed) == 0 && slot.thread.compare_exchange(0, thread, SeqCst, Relaxed).is_ok() {
@@ -92,7 +93,7 @@ impl Pins {
                     return index;
                 }
             }
-            thread::yield_now();
+            backoff.pause();
         }
     }
 

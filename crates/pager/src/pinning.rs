@@ -1,5 +1,6 @@
 //! Pinning: brings pages in and keeps them local while the kernel works on them (`pin`), or for longer (`long_term_pin`).
 
+use crate::backoff::Backoff;
 use crate::fault_path::FaultPath;
 use crate::inline_fault::InlineFaults;
 use crate::local_memory::LocalMemory;
@@ -7,7 +8,7 @@ use crate::pages::Pages;
 use crate::pin::{Pin, PinAccess, Pins};
 use crate::schedule::Point;
 use crate::state::State;
-use crate::sys::{mem, thread};
+use crate::sys::mem;
 use crate::wp_range::WpRanges;
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::ops::Range;
@@ -128,13 +129,14 @@ impl Pinning {
         self.pages.forget_marks((first..end).map(PageNo));
         self.wp_ranges.wait_outside(first, end);
         for page in (first..end).map(PageNo) {
+            let mut backoff = Backoff::new();
             while !matches!(self.pages.table.load(page).state(), State::Resident | State::Foreign | State::Sectioned)
                 && self.pages.table.is_open(page)
             {
                 // SAFETY: the caller's promise: the program may write here.
                 unsafe { mem::touch(self.pages.address(page)) };
                 self.pages.at(Point::WaitsForOwner, page);
-                thread::yield_now();
+                backoff.pause();
             }
         }
     }

@@ -3,6 +3,7 @@
 //! The calling thread belongs to the program. It works with its signals blocked, so that no handler runs while it owns busy
 //! pages, and it never touches far memory in here: serving such a fault could need what it holds.
 
+use crate::backoff::Backoff;
 use crate::evictor_start::EvictorStart;
 use crate::far_memory::FarMemory;
 use crate::fault_path::FaultPath;
@@ -14,8 +15,8 @@ use crate::schedule::Point;
 use crate::slot::{StagingSlot, SwapCached};
 use crate::staging::Staging;
 use crate::state::State;
+use crate::sys::mem;
 use crate::sys::thread::SignalsBlocked;
-use crate::sys::{mem, thread};
 use crate::tracer::{DiscardCause, Tracer};
 use hinterland_paging::Step;
 use hinterland_policy::Arrival;
@@ -109,13 +110,14 @@ impl RangeCalls {
 
     /// Makes a page `Changing`, waiting for its owner to complete it; `None` when it has no content or is not wanted.
     fn claim(&self, page: PageNo, wanted: impl Fn(State) -> bool) -> Option<Owned> {
+        let mut backoff = Backoff::new();
         loop {
             let entry = self.pages.table.load(page);
             match entry.state() {
                 State::Untouched | State::Foreign | State::Sectioned => return None,
                 state if state.is_busy() => {
                     self.pages.at(Point::WaitsForOwner, page);
-                    thread::yield_now();
+                    backoff.pause();
                 }
                 state if !wanted(state) => return None,
                 _ => {

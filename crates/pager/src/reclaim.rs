@@ -3,6 +3,7 @@
 //!
 //! The evictor reclaims ahead of need, a thread that finds no free frame directly.
 
+use crate::backoff::Backoff;
 use crate::departure::Departures;
 use crate::far_memory::FarMemory;
 use crate::local_memory::LocalMemory;
@@ -11,7 +12,7 @@ use crate::pin::Pins;
 use crate::scratch::Scratch;
 use crate::slot::ChunkNo;
 use crate::staging::Staging;
-use crate::sys::{Instant, thread};
+use crate::sys::Instant;
 use crate::tracer::Tracer;
 use crate::write_back::WriteBack;
 use hinterland_paging::{Oldest, ReclaimBody, Step as Decision, Urgency, given_up_step, reclaim_step};
@@ -155,12 +156,11 @@ impl Reclaim {
         const PATIENCE: Duration = Duration::from_secs(2);
         /// The same while nothing has been able to leave since that happened.
         const PATIENCE_OVERFULL: Duration = Duration::from_millis(1);
-        const YIELDS: u32 = 100;
         // Almost always: no clock is read for it.
         if self.local.account.try_charge(pages) {
             return;
         }
-        let mut fruitless = 0;
+        let mut fruitless = Backoff::new();
         let mut since = Instant::now();
         while !self.local.account.try_charge(pages) {
             if self.local.grow(pages) {
@@ -174,16 +174,13 @@ impl Reclaim {
                 return;
             }
             if self.step(Urgency::Now, scratch) {
-                (fruitless, since) = (0, Instant::now());
+                (fruitless, since) = (Backoff::new(), Instant::now());
                 self.overfull.store(false, Relaxed);
                 continue;
             }
-            fruitless += 1;
             let patience = if self.overfull.load(Relaxed) { PATIENCE_OVERFULL } else { PATIENCE };
-            if fruitless < YIELDS {
-                thread::yield_now();
-            } else if since.elapsed() < patience {
-                thread::sleep(Duration::from_micros(50));
+            if !fruitless.sleeps() || since.elapsed() < patience {
+                fruitless.pause();
             } else {
                 self.overfull.store(true, Relaxed);
                 self.local.account.charge(pages);

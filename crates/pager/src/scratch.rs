@@ -1,5 +1,6 @@
 //! Memory that a thread works with while it serves faults or reclaims: never shared, never far.
 
+use crate::backoff::Backoff;
 use crate::fault_path::FaultPath;
 use crate::pages::Owned;
 use crate::sys::{Mapping, thread};
@@ -73,7 +74,7 @@ impl ScratchPool {
     /// Runs `work` with one; waits for one when more threads fault than there are.
     pub(crate) fn with<R>(&self, work: impl FnOnce(&mut Scratch) -> R) -> R {
         // Threads start at different places, so that they seldom meet.
-        let start = thread::pointer() >> 12;
+        let (start, mut backoff) = (thread::pointer() >> 12, Backoff::new());
         let (cell, scratch) = loop {
             let taken = (0..self.free.len()).find_map(|offset| {
                 let cell = &self.free[(start + offset) % self.free.len()];
@@ -83,7 +84,7 @@ impl ScratchPool {
             });
             match taken {
                 Some(taken) => break taken,
-                None => thread::yield_now(),
+                None => backoff.pause(),
             }
         };
         // SAFETY: the pointer came from a box and was taken out of its cell, so nobody else has it.

@@ -21,11 +21,11 @@
 mod demand;
 
 use crate::account::Account;
+use crate::backoff::Backoff;
 pub(crate) use demand::DemandSampler;
 use hinterland_abi::{Ledger, ProcessRow, Share};
 use hinterland_paging::{BOUND_MIN, margin};
 use hinterland_policy::{SHARE_FLOOR, fair_level};
-use hinterland_sys::thread;
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES, PageCount};
 use std::sync::atomic::{
     AtomicBool, AtomicI32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,
@@ -309,7 +309,10 @@ impl SharedBudget {
         }
         let Some(_change) = self.try_change() else {
             // Another thread asks: its answer holds for this one, too.
-            thread::yield_now();
+            let mut backoff = Backoff::new();
+            while self.changing.load(Relaxed) {
+                backoff.pause();
+            }
             return true;
         };
         let target = self.target.load(Relaxed);

@@ -7,12 +7,11 @@
 //! In the same way a thread that takes single pages out by copy excludes protected ranges meanwhile, and protected ranges exclude
 //! each other: the end of one lifts the protection of all that lies in it.
 
+use crate::backoff::Backoff;
 use crate::pin::{Pins, pack, unpack};
 use crate::sys::sync::IS_MODELLED;
 use crate::sys::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
-use crate::sys::thread;
 use hinterland_units::PageNo;
-use std::time::Duration;
 
 /// Protected ranges at the same time: one for each thread that evicts.
 const WP_RANGES_MAX: usize = if IS_MODELLED { 2 } else { 8 };
@@ -80,14 +79,14 @@ impl WpRanges {
 
     /// Excludes protected ranges from a range; waits for those that overlap it.
     pub(crate) fn exclude(&self, first: u32, end: u32) -> Excluded<'_> {
-        let range = pack(first, end);
+        let (range, mut backoff) = (pack(first, end), Backoff::new());
         loop {
             let free = |cell: &&AtomicU64| cell.compare_exchange(0, range, SeqCst, Relaxed).is_ok();
             if let Some(cell) = self.excluded.iter().find(free) {
                 self.wait_outside(first, end);
                 return Excluded(cell);
             }
-            thread::yield_now();
+            backoff.pause();
         }
     }
 
@@ -100,18 +99,11 @@ impl WpRanges {
     /// Waits until no protected range overlaps a range that the caller has pinned or excluded. A thread that has one open waits for
     /// nothing.
     pub(crate) fn wait_outside(&self, first: u32, end: u32) {
-        const YIELDS: u32 = 100;
-        let mut looks = 0;
+        let mut backoff = Backoff::new();
         while self.touch(first, end) {
-            looks += 1;
             #[cfg(test)]
             self.looks.fetch_add(1, SeqCst);
-            if looks < YIELDS {
-                thread::yield_now();
-            } else {
-                // A thread with a real-time priority yields to nobody else.
-                thread::sleep(Duration::from_micros(50));
-            }
+            backoff.pause();
         }
     }
 

@@ -23,6 +23,7 @@ const BUILDINGS: &[Building] = &[
             (
                 "values",
                 &[
+                    "backoff",
                     "state",
                     "slot",
                     "fault_path",

@@ -1,9 +1,10 @@
 //! Calls of the program on ranges, against faults and departures of the same pages.
 
-use super::{For, on_both_kernel_paths, on_both_paths};
-use crate::State;
+use super::{For, Stage, compressed, on_both_kernel_paths, on_both_paths, on_simulated};
 use crate::schedule::Point;
+use crate::{FaultPath, State};
 use hinterland_units::PageNo;
+use std::sync::Arc;
 
 const PAGE: PageNo = PageNo(19);
 const TARGET: PageNo = PageNo(219);
@@ -157,4 +158,35 @@ fn frame_of(address: usize) -> u64 {
     let pagemap = std::fs::File::open("/proc/self/pagemap").unwrap();
     pagemap.read_exact_at(&mut word, (address / hinterland_units::PAGE_BYTES * 8) as u64).unwrap();
     u64::from_le_bytes(word) & ((1 << 55) - 1)
+}
+
+/// On one processor: that of the thread that waits, which has a real-time priority, is the one on which the page's owner would run.
+fn an_urgent_thread_waits_for_a_departure(wait: fn(&Stage)) {
+    for path in [FaultPath::Monitor, FaultPath::Inline] {
+        let race = move |stage: &Stage| {
+            stage.write(PAGE, 1);
+            let out = stage.hold(Point::TakenOut, PAGE);
+            let evictor = stage.beside(|s| s.evict(PAGE));
+            let out = out.reached();
+            let urgent = stage.beside(move |s| {
+                crate::sys::simulated::current().expect("a simulated thread").has_real_time_priority();
+                wait(s);
+            });
+            stage.must_wait(&urgent, For::Owner(PAGE));
+            out.release();
+            evictor.must_end();
+            urgent.must_end();
+        };
+        on_simulated(path, compressed, Arc::new(race));
+    }
+}
+
+#[test]
+fn a_discard_with_a_real_time_priority_lets_the_owner_of_its_page_run() {
+    an_urgent_thread_waits_for_a_departure(|stage| stage.pager.discard(PAGE, 1));
+}
+
+#[test]
+fn a_long_term_pin_with_a_real_time_priority_lets_the_owner_of_its_page_run() {
+    an_urgent_thread_waits_for_a_departure(|stage| assert!(stage.pager.pin_long_term(stage.pager.address(PAGE), 8)));
 }

@@ -3,8 +3,10 @@
 
 use super::demand::Demand;
 use super::*;
+use crate::sys::simulated::{Chances, simulate};
 use Doing::{Gone, Paging, Sleeping};
 use hinterland_abi::{Numbered, RowState};
+use std::sync::Arc;
 
 const MIB: u64 = 1 << 20;
 const BUDGET: u64 = 64 * MIB;
@@ -245,4 +247,28 @@ fn what_is_commanded_is_bounded_as_if_anybody_had_written_it() {
     run.processes[0].evict();
     assert!(run.processes[0].budget.bounds_ram());
     assert_eq!(run.processes[0].budget.budget().bytes(), Budget::FLOOR.0);
+}
+
+/// On one processor, on which the thread that asks comes before the one that changes the share.
+#[test]
+fn a_thread_that_asks_beside_another_one_lets_it_finish() {
+    let report = simulate(1, Chances::default(), |current| {
+        let process = Arc::new(Run::new(1).processes.remove(0));
+        let (other, has_begun) = (Arc::clone(&process), Arc::new(AtomicBool::new(false)));
+        let begun = Arc::clone(&has_begun);
+        let change = process.budget.try_change().expect("no other thread changes the share");
+        let urgent = current.spawn("urgent", move || {
+            crate::sys::simulated::current().expect("a simulated thread").has_real_time_priority();
+            begun.store(true, Relaxed);
+            while other.budget.changing.load(Relaxed) {
+                assert!(other.budget.grow(other.row, &other.account, 1), "it is worth trying again");
+            }
+        });
+        while !has_begun.load(Relaxed) {
+            current.yield_now("lets the urgent one begin");
+        }
+        drop(change);
+        current.join(urgent);
+    });
+    assert_eq!(report.failure, None);
 }

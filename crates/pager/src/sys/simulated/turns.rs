@@ -53,6 +53,8 @@ struct Member {
     lock: Option<usize>,
     /// It has given its turn away: others come first.
     yielded: bool,
+    /// It has a real-time priority on the one processor that all threads are kept to: whenever it can run, no other does.
+    is_first: bool,
     ended: bool,
 }
 
@@ -259,6 +261,12 @@ impl State {
                 return self.members.iter().enumerate().find(alive).map(|(id, _)| id);
             }
             self.wakes_now();
+            let goes_first = |member: &Member| {
+                member.is_first && !member.ended && member.waits == Wait::Nothing && member.lock.is_none()
+            };
+            if let Some(id) = self.members.iter().position(goes_first) {
+                return Some(id);
+            }
             let (first, all) = (self.runnable(false).count(), self.runnable(true).count());
             if first > 0 {
                 let at = self.random.index(first);
@@ -314,6 +322,7 @@ impl Simulation {
             until_ns: None,
             lock: None,
             yielded: false,
+            is_first: false,
             ended: false,
         });
         let current = Current { simulation: Arc::clone(self), id };
@@ -392,6 +401,11 @@ impl Current {
         state.note(self.id, what, 0);
         state.members[self.id].yielded = true;
         self.pass_on(state);
+    }
+
+    /// From now on no other thread runs whenever this one can. (Where it waits for a lock it sleeps, as in a futex.)
+    pub(crate) fn has_real_time_priority(&self) {
+        self.with(|state| state.members[self.id].is_first = true);
     }
 
     /// Notes the lock that the thread waits for.
