@@ -170,13 +170,16 @@ impl Kernel {
     unsafe fn take_out_one(&self, page: usize, slot: usize, refused: Option<i32>) -> Result<(), Stay> {
         match refused {
             Some(libc::ENOENT) => Err(Stay::Missing),
-            // Shared with a forked process, or pinned: writing makes a shared page exclusive again.
+            // Shared with a forked process, or pinned: writing makes a shared page exclusive again. Not by a call that waits for a page that the
+            // program has dropped meanwhile behind our back: this may be the thread that would have to serve the fault.
             Some(libc::EBUSY) => {
-                mem::advise(page, PAGE_BYTES, libc::MADV_POPULATE_WRITE).map_err(|_| Stay::Pinned)?;
+                let _ = mem::make_exclusive(page);
                 // SAFETY: the caller's.
                 match unsafe { self.uffd().move_pages(slot, page, PAGE_BYTES) } {
-                    Err(partial) if !was_moved(partial.errno, page, slot) => Err(Stay::Pinned),
-                    _ => Ok(()),
+                    Err(partial) if was_moved(partial.errno, page, slot) => Ok(()),
+                    Err(partial) if partial.errno == libc::ENOENT => Err(Stay::Missing),
+                    Err(_) => Err(Stay::Pinned),
+                    Ok(()) => Ok(()),
                 }
             }
             // No MOVE; another protection than read-write; locked in memory.

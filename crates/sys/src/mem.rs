@@ -7,7 +7,7 @@ use crate::{SysError, confinement, trampoline};
 use hinterland_units::PAGE_BYTES;
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 /// Hinterland's own mappings, so that the account of a process can tell them from the program's.
 const OWN_MAX: usize = 256;
@@ -231,13 +231,32 @@ pub unsafe fn move_mapping(from: usize, to: usize, len: usize) -> Result<(), Sys
     unsafe { call("mremap", libc::SYS_mremap, [from, len, len, word(flags), to, 0]) }.map(|_| ())
 }
 
-/// madvise(2) with advice that loses no data (`MADV_NOHUGEPAGE`, `MADV_POPULATE_WRITE`, …).
+/// madvise(2) with advice that loses no data (`MADV_NOHUGEPAGE`, `MADV_DODUMP`, …).
 ///
 /// # Errors
 /// The kernel's.
 pub fn advise(start: usize, len: usize, advice: i32) -> Result<(), SysError> {
     // SAFETY: the advice loses no data; `drop_pages` is the one that does.
     unsafe { call("madvise", libc::SYS_madvise, [start, len, word(advice), 0, 0, 0]) }.map(|_| ())
+}
+
+/// Makes a page that a forked process may have, too, this process's alone, as a write does, and changes nothing: the kernel adds zero to its first word
+/// (futex(2), `FUTEX_WAKE_OP`).
+///
+/// Unlike `MADV_POPULATE_WRITE` this waits for no userfaultfd, so a thread that serves faults may call it: the kernel brings the page in by
+/// `fixup_user_fault` without leave to try again, and `handle_userfault` refuses such faults (kernel/futex/core.c, fs/userfaultfd.c). A
+/// thread that waits on the word for a futex may wake without a reason.
+///
+/// # Errors
+/// `EFAULT`: the page is missing in a range that a userfaultfd serves, or may not be written.
+pub fn make_exclusive(page: usize) -> Result<(), SysError> {
+    /// Nothing waits here, and nothing is woken here.
+    static NOBODY: AtomicU32 = AtomicU32::new(0);
+    /// `FUTEX_OP(FUTEX_OP_ADD, 0, FUTEX_OP_CMP_EQ, -2048)`: only if the word was −2048 is a thread woken that waits on it.
+    const ADD_NOTHING: usize = 1 << 28 | 0x800;
+    let operation = word(libc::FUTEX_WAKE_OP | libc::FUTEX_PRIVATE_FLAG);
+    // SAFETY: adding zero to a word in one step changes nothing; the other word is ours.
+    unsafe { call("futex", libc::SYS_futex, [NOBODY.as_ptr().addr(), operation, 0, 0, page, ADD_NOTHING]) }.map(|_| ())
 }
 
 /// Drops the frames of a range: its pages are missing afterwards.

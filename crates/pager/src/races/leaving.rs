@@ -1,10 +1,13 @@
 //! Pages that leave, against threads that touch them meanwhile.
 
-use super::{FORKS, For, on_both_kernel_paths, on_both_paths};
-use crate::State;
+use super::{FORKS, For, on_both_kernel_paths, on_both_paths, open};
 use crate::kernel::Stay;
 use crate::schedule::Point;
 use crate::slot::Kind;
+use crate::sys::Mapping;
+use crate::sys::mem::{self, OwnMemory};
+use crate::{FaultPath, Kernel, State};
+use hinterland_sys::{FeatureSet, Features, Privilege};
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -130,4 +133,29 @@ fn pages_that_were_moved_but_not_counted_are_found_in_their_slots() {
         }
         pages.zip(1..).for_each(|(page, seed)| stage.check(page, seed));
     });
+}
+
+/// A page that the program dropped by a call that is not seen, while the evictor makes it exclusive: the thread that evicts may be the only one
+/// that serves faults, so the call must not wait for the page.
+#[test]
+fn a_page_is_made_exclusive_without_waiting_for_one_that_is_missing() {
+    let features = Features::probe(FeatureSet::All);
+    if features.privilege != Privilege::Kernel {
+        return eprintln!("skipped: no privilege to serve faults of system calls (userfaultfd)");
+    }
+    let range = Mapping::anonymous(2 * PAGE_BYTES).unwrap();
+    // No thread reads its messages.
+    let kernel = Kernel::new(features, open(FaultPath::Monitor, features), OwnMemory::open().unwrap());
+    kernel.register(range.start, range.len).unwrap();
+    let refused = mem::make_exclusive(range.start).map_err(|error| error.errno);
+    assert_eq!(refused, Err(libc::EFAULT));
+    assert!(!mem::is_in_memory(range.start), "the page is still missing");
+    let page = [7u8; PAGE_BYTES];
+    // SAFETY: a missing page of this test.
+    unsafe { kernel.map_copy(range.start, page.as_ptr(), 1) }.unwrap();
+    mem::make_exclusive(range.start).unwrap();
+    // SAFETY: the page was mapped just now.
+    assert_eq!(unsafe { *(range.start as *const [u8; PAGE_BYTES]) }, page, "nothing has changed");
+    mem::protect(range.start, PAGE_BYTES, libc::PROT_READ).unwrap();
+    assert_eq!(mem::make_exclusive(range.start).map_err(|error| error.errno), Err(libc::EFAULT));
 }

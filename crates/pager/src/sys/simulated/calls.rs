@@ -84,11 +84,15 @@ pub(crate) mod mem {
     pub(crate) fn advise(start: usize, len: usize, advice: i32) -> Result<(), SysError> {
         let Some(current) = current() else { return real::advise(start, len, advice) };
         current.step("madvise", start);
-        let is_there = |current: &Current, page| current.with(|state| state.machine.memory.access(page, true).is_ok());
-        if advice == libc::MADV_POPULATE_WRITE && !pages_of(start, len).all(|page| is_there(&current, page)) {
-            return failed("madvise", libc::EFAULT);
-        }
         Ok(())
+    }
+
+    /// futex(2), which writes nothing to a page.
+    pub(crate) fn make_exclusive(page: usize) -> Result<(), SysError> {
+        let Some(current) = current() else { return real::make_exclusive(page) };
+        current.step("writes nothing", page);
+        let is_there = current.with(|state| state.machine.memory.access(page, true).is_ok());
+        if is_there { Ok(()) } else { failed("futex", libc::EFAULT) }
     }
 
     /// mlock2(2), of pages that are there.
