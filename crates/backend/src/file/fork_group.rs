@@ -6,7 +6,7 @@
 //!             read end:  in this process; end of file means that nobody reads those slots any more
 //! ```
 //! The kernel closes the ends of a process that is killed, so nothing is ever left behind, and nobody has to tell. An exec
-//! closes them, too: it gives the memory up that named the slots. This process keeps the write end of the newest generation
+//! closes them, too: it gives the memory up that named the slots; and so does a process that gives its file up. This process keeps the write end of the newest generation
 //! until it looks (`gone`), so that forks with nothing stored in between share one.
 
 use hinterland_sys::{confinement, descriptor};
@@ -22,8 +22,8 @@ const ANCESTORS_MAX: usize = 32;
 pub(super) struct ForkGroup {
     generations: Vec<Generation>,
     next: u32,
-    /// Write ends that say to ancestors that this process lives.
-    ancestors: usize,
+    /// Write ends that say to ancestors that this process may read their slots.
+    ancestors: Vec<RawFd>,
 }
 
 struct Generation {
@@ -36,7 +36,8 @@ struct Generation {
 impl ForkGroup {
     /// Before a fork: sees to a generation that the child can belong to.
     pub(super) fn begin(&mut self) {
-        if self.newest().is_some() || self.generations.len() == GENERATIONS_MAX || self.ancestors >= ANCESTORS_MAX {
+        if self.newest().is_some() || self.generations.len() == GENERATIONS_MAX || self.ancestors.len() >= ANCESTORS_MAX
+        {
             return;
         }
         if let Some((read_end, write_end)) = pipe() {
@@ -67,8 +68,16 @@ impl ForkGroup {
         for generation in self.generations.drain(..) {
             close(generation.read_end);
             // The write end stays open.
-            self.ancestors += usize::from(generation.write_end.is_some());
+            self.ancestors.extend(generation.write_end);
         }
+    }
+}
+
+impl Drop for ForkGroup {
+    /// This process has no page in its file any more, nor in its ancestors'.
+    fn drop(&mut self) {
+        let ends = |generation: Generation| std::iter::once(generation.read_end).chain(generation.write_end);
+        self.generations.drain(..).flat_map(ends).chain(self.ancestors.drain(..)).for_each(close);
     }
 }
 
@@ -102,4 +111,66 @@ fn close(fd: RawFd) {
     descriptor::show(fd);
     // SAFETY: the descriptor is ours, and the caller gives it up.
     unsafe { libc::syscall(libc::SYS_close, fd) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hinterland_testkit::wait_until;
+    use std::fs::File;
+    use std::io::{ErrorKind, Read, Write};
+    use std::os::fd::{BorrowedFd, OwnedFd};
+
+    /// Other descriptors for the ends of the newest generation's pipe.
+    fn ends(group: &ForkGroup) -> (File, File) {
+        let generation = group.generations.last().expect("there is one");
+        let also = |fd: RawFd| -> OwnedFd {
+            // SAFETY: the group keeps them open.
+            unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned().expect("a descriptor")
+        };
+        (also(generation.read_end).into(), also(generation.write_end.expect("the newest")).into())
+    }
+
+    /// Ends when no process has a write end but those of other tests' children, which end.
+    fn must_be_at_end(mut read_end: File) {
+        wait_until("the write end is closed", || matches!(read_end.read(&mut [0]), Ok(0)));
+    }
+
+    fn must_have_no_reader(mut write_end: File) {
+        let is_broken = |error: std::io::Error| error.kind() == ErrorKind::BrokenPipe;
+        wait_until("the read end is closed", || write_end.write(&[0]).is_err_and(is_broken));
+    }
+
+    #[test]
+    fn a_group_that_is_given_up_leaves_no_end_open() {
+        let mut parent = ForkGroup::default();
+        parent.begin();
+        let (read_end, write_end) = ends(&parent);
+        drop(parent);
+        drop(write_end);
+        must_be_at_end(read_end);
+
+        let mut parent = ForkGroup::default();
+        parent.begin();
+        let (read_end, write_end) = ends(&parent);
+        drop(parent);
+        drop(read_end);
+        must_have_no_reader(write_end);
+    }
+
+    #[test]
+    fn a_child_that_gives_its_file_up_reads_none_of_its_ancestors_any_more() {
+        let mut child = ForkGroup::default();
+        let descend = |_| {
+            child.begin();
+            let (read_end, _) = ends(&child);
+            child.begin_child();
+            read_end
+        };
+        let read_ends: Vec<File> = (0..3).map(descend).collect();
+        let lives = |mut read_end: &File| read_end.read(&mut [0]).is_err_and(|e| e.kind() == ErrorKind::WouldBlock);
+        assert!(read_ends.iter().all(lives), "the child may read what its ancestors have stored");
+        drop(child);
+        read_ends.into_iter().for_each(must_be_at_end);
+    }
 }
