@@ -533,9 +533,14 @@ impl Pager {
         self.pinning.pin_local(address, len)
     }
 
-    /// Gives up the calling thread's pins of frames below `stack_pointer`: a handler jumped out of their calls.
-    pub fn sweep_pins(&self, stack_pointer: usize) {
-        self.pins.sweep(stack_pointer);
+    /// Gives up the calling thread's pins of `frames`, by their addresses: a handler jumped out of their calls.
+    pub fn sweep_pins(&self, frames: Range<usize>) {
+        self.pins.sweep(frames);
+    }
+
+    /// From now on threads may have the same thread-local storage (clone(2) with `CLONE_VM` alone): their pins are told apart by the kernel's ids.
+    pub fn threads_share_storage(&self) {
+        self.pins.tell_owners_by_id();
     }
 
     /// Bytes that one call should pin at most.

@@ -10,11 +10,14 @@
 
 use crate::backoff::Backoff;
 use crate::page_counts::PageCounts;
-use crate::sys::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst, fence};
+use crate::sys::sync::atomic::{
+    AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst, fence,
+};
 use crate::sys::sync::{IS_MODELLED, Words};
 use crate::sys::{Zeros, thread};
 use hinterland_sys::SysError;
 use hinterland_units::PageNo;
+use std::ops::Range;
 
 /// Pins at the same time: a few dozen for each thread that is in a system call. Address space only: what is used is memory.
 const PINS_MAX: usize = if IS_MODELLED { 2 } else { 16 << 10 };
@@ -46,6 +49,8 @@ pub(crate) struct Pins {
     slots: Words<Slot>,
     /// Slots that were ever used: from the first one.
     used: AtomicUsize,
+    /// Threads may share thread-local storage, so that its address does not tell them apart.
+    by_id: AtomicBool,
     /// Pages that stay for longer than a call.
     pub(crate) long_term: PageCounts,
 }
@@ -53,7 +58,12 @@ pub(crate) struct Pins {
 impl Pins {
     /// Room for pins.
     pub(crate) fn new() -> Result<Pins, SysError> {
-        Ok(Pins { slots: Words::new(PINS_MAX)?, used: AtomicUsize::new(0), long_term: PageCounts::default() })
+        Ok(Pins {
+            slots: Words::new(PINS_MAX)?,
+            used: AtomicUsize::new(0),
+            by_id: AtomicBool::new(false),
+            long_term: PageCounts::default(),
+        })
     }
 
     /// Pages that are pinned, for a call or long-term; those of two pins twice.
@@ -80,7 +90,7 @@ impl Pins {
     /// Publishes a range; waits when there are too many. A slot belongs to a thread before it holds a range, so that a jump
     /// out of here leaves nothing behind that is not found.
     fn add(&self, first: u32, end: u32, frame: usize) -> usize {
-        let (thread, mut backoff) = (thread::pointer(), Backoff::new());
+        let (thread, mut backoff) = (self.calling_thread(), Backoff::new());
         loop {
             for (index, slot) in self.slots.all().iter().enumerate() {
                 if slot.thread.load(Relaxed) == 0 && slot.thread.compare_exchange(0, thread, SeqCst, Relaxed).is_ok() {
@@ -105,13 +115,23 @@ impl Pins {
     }
 
     /// See `Pager::sweep_pins`.
-    pub(crate) fn sweep(&self, stack_pointer: usize) {
-        let thread = thread::pointer();
+    pub(crate) fn sweep(&self, frames: Range<usize>) {
+        let thread = self.calling_thread();
         for (index, slot) in self.slots.all()[..self.used.load(Relaxed)].iter().enumerate() {
-            if slot.thread.load(Relaxed) == thread && slot.frame.load(Relaxed) < stack_pointer {
+            if slot.thread.load(Relaxed) == thread && frames.contains(&slot.frame.load(Relaxed)) {
                 self.remove(index);
             }
         }
+    }
+
+    /// See `Pager::threads_share_storage`. Who has pinned before keeps the number that it had: its guards know the slots.
+    pub(crate) fn tell_owners_by_id(&self) {
+        self.by_id.store(true, Relaxed);
+    }
+
+    /// A number for the calling thread, not 0. An id of the kernel's is no address of a thread's storage.
+    fn calling_thread(&self) -> usize {
+        if self.by_id.load(Relaxed) { thread::id() as usize } else { thread::pointer() }
     }
 
     /// Forgets all of them, in the child of a fork: its one thread is in no call but the fork.

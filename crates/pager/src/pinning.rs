@@ -107,7 +107,9 @@ impl Pinning {
         const SHARE: u64 = 4;
         let Some((first, end)) = self.pages.far_part(address, len) else { return true };
         let pins = &self.pins.long_term;
-        if (pins.pages() as u64 + u64::from(end - first)) * SHARE > self.local.shared_budget.budget().0 {
+        // Several mutexes may lie in one page.
+        let more = (first..end).filter(|page| !pins.touch(PageNo(*page), PageNo(page + 1))).count();
+        if more > 0 && (pins.pages() + more) as u64 * SHARE > self.local.shared_budget.budget().0 {
             return false;
         }
         if !(first..end).map(PageNo).all(|page| pins.add(page, self.pages.count)) {

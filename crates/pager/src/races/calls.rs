@@ -160,20 +160,21 @@ fn frame_of(address: usize) -> u64 {
     u64::from_le_bytes(word) & ((1 << 55) - 1)
 }
 
-/// On one processor: that of the thread that waits, which has a real-time priority, is the one on which the page's owner would run.
+/// On one processor: that of the thread that waits, which has a real-time priority, is the one on which the page's owner would run. The page is still
+/// mapped, so that a touch of it does not wait.
 fn an_urgent_thread_waits_for_a_departure(wait: fn(&Stage)) {
     for path in [FaultPath::Monitor, FaultPath::Inline] {
         let race = move |stage: &Stage| {
             stage.write(PAGE, 1);
-            let out = stage.hold(Point::TakenOut, PAGE);
+            let leaving = stage.hold(Point::Leaving, PAGE);
             let evictor = stage.beside(|s| s.evict(PAGE));
-            let out = out.reached();
+            let leaving = leaving.reached();
             let urgent = stage.beside(move |s| {
                 crate::sys::simulated::current().expect("a simulated thread").has_real_time_priority();
                 wait(s);
             });
             stage.must_wait(&urgent, For::Owner(PAGE));
-            out.release();
+            leaving.release();
             evictor.must_end();
             urgent.must_end();
         };

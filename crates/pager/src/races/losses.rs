@@ -42,7 +42,9 @@ impl Backend for GivesOnce {
     ) {
         let is_first: Vec<bool> = items.iter().map(|item| self.lost().insert(item.location)).collect();
         let lost = || LoadError::Lost { url: "the only node".into(), error: NodeError::Closed };
-        let mut answer = |index: usize, page| done(index, if is_first[index] { page } else { Err(lost()) });
+        let mut answer = |index: usize, page: Result<&PageBytes, LoadError>| {
+            done(index, if is_first[index] { page } else { Err(lost()) })
+        };
         self.inner.load(items, priority, &mut answer);
     }
 

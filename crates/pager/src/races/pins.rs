@@ -1,11 +1,13 @@
 //! Pins of system calls, against the evictor: the inline path only, because the monitor's calls need none. And pages that are
 //! pinned long-term for what the kernel does at a thread's end, which needs them on both paths.
 
-use super::{For, on, on_both_kernel_paths, on_both_paths};
+use super::{For, Stage, compressed, on, on_both_kernel_paths, on_both_paths, on_simulated};
 use crate::schedule::Point;
+use crate::sys::simulated::current;
 use crate::sys::thread::SignalsBlocked;
 use crate::{FaultPath, PinAccess, State};
 use hinterland_units::{PAGE_BYTES, PageNo};
+use std::sync::Arc;
 
 const PAGE: PageNo = PageNo(29);
 
@@ -95,7 +97,7 @@ fn a_jump_out_of_a_call_frees_its_page_and_no_other() {
             further_down(&|| std::mem::forget(stage.pager.pin_local(stage.pager.address(PAGE), PAGE_BYTES)));
             let evictor = stage.beside(|s| s.evict(PAGE));
             let marked = marked.take().unwrap().reached();
-            stage.pager.sweep_pins((&raw const handler).addr());
+            stage.pager.sweep_pins(0..(&raw const handler).addr());
             marked.release();
             evictor.must_end();
         });
@@ -157,4 +159,50 @@ fn further_down(work: &dyn Fn()) {
     let room = std::hint::black_box([0u8; 4096]);
     work();
     std::hint::black_box(room);
+}
+
+/// A task that clone(2) has made with the maker's thread-local storage, on a stack of its own above the maker's.
+#[test]
+fn a_thread_gives_up_no_pin_of_one_whose_storage_it_has() {
+    let race = |stage: &Stage| {
+        stage.write(PAGE, 5);
+        stage.pager.threads_share_storage();
+        let maker = current().expect("a simulated thread").id();
+        let _signals = SignalsBlocked::new();
+        let pin = |frame| stage.pager.pin_for(stage.pager.address(PAGE), PAGE_BYTES, PinAccess::Read, frame);
+        let (pinned, left) = (pin(0x2000), pin(0x1000));
+        std::mem::forget(left);
+        let task = stage.beside(move |s| {
+            current().expect("a simulated thread").has_the_storage_of(maker);
+            s.pager.sweep_pins(0..0x3000);
+        });
+        task.must_end();
+        stage.pager.sweep_pins(0..0x1800);
+        stage.evict(PAGE);
+        assert_eq!(stage.state(PAGE), State::Resident, "a pin was given up by another thread");
+        drop(pinned);
+        stage.evict(PAGE);
+        assert_eq!(stage.state(PAGE), State::SwapCached, "the pin of a call that was left is still there");
+    };
+    on_simulated(FaultPath::Inline, compressed, Arc::new(race));
+}
+
+/// Frames of another stack, which lies lower, say nothing of those of a handler's.
+#[test]
+fn pins_are_given_up_by_the_frames_of_one_stack() {
+    on(FaultPath::Inline, |stage| {
+        let (outer, left) = (PAGE, PageNo(PAGE.0 + 64));
+        stage.write(outer, 6);
+        stage.write(left, 7);
+        let _signals = SignalsBlocked::new();
+        let pin = |page, frame| stage.pager.pin_for(stage.pager.address(page), PAGE_BYTES, PinAccess::Read, frame);
+        let kept = pin(outer, 0x1000);
+        std::mem::forget(pin(left, 0x9000));
+        stage.pager.sweep_pins(0x8000..0xa000);
+        stage.evict(left);
+        assert_eq!(stage.state(left), State::SwapCached, "the pin of a call that was left is still there");
+        stage.evict(outer);
+        assert_eq!(stage.state(outer), State::Resident, "a pin of the interrupted stack was given up");
+        drop(kept);
+    });
 }

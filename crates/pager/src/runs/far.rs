@@ -72,7 +72,9 @@ impl Backend for Far {
         self.pass("loads from afar", items.len());
         let lost: Vec<bool> = items.iter().map(|item| self.is_lost(item.location)).collect();
         let error = || LoadError::Lost { url: "far memory of a run".into(), error: NodeError::Closed };
-        let mut answer = |index: usize, page| done(index, if lost[index] { Err(error()) } else { page });
+        let mut answer = |index: usize, page: Result<&PageBytes, LoadError>| {
+            done(index, if lost[index] { Err(error()) } else { page })
+        };
         self.reference.load(items, priority, &mut answer);
         self.pass("has loaded", items.len());
     }

@@ -101,6 +101,20 @@ fn run(seed: u64, overwrites: bool) -> Report {
     report
 }
 
+#[test]
+fn what_is_pinned_long_term_is_counted_by_the_page() {
+    let case = Case::of(0);
+    let report = simulate(0, case.chances, move |current| {
+        let pager = pager(&case, current, &Arc::new(Far::new(&case)));
+        let most = u32::try_from(pager.beside.local.shared_budget.budget().0 / 4).expect("few pages");
+        let pin = |word: u32| pager.pin_long_term(pager.address(PageNo(word / 2)) + 64 * (word % 2) as usize, 40);
+        assert!((0..2 * most).all(pin), "two in each page, on a quarter of the budget");
+        assert!(!pin(2 * most), "one page more");
+        assert!(pin(2 * most - 1), "a page that has some");
+    });
+    assert_eq!(report.failure, None);
+}
+
 /// A program without content takes no far memory and no frames.
 fn all_is_given_back(pager: &'static Pager, current: &Current, far: &Far) {
     pager.discard(PageNo(0), PAGES);

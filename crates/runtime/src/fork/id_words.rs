@@ -8,7 +8,7 @@
 //! memory the words are pinned for the call, and those of its child for long.
 
 use crate::errno;
-use crate::inline::stacks::stack_switch;
+use crate::inline::stacks::{altstack, stack_switch};
 use crate::inline::syscalls::{self, is_far, touches_far};
 use crate::inline::{self, user_copy};
 use crate::region_map;
@@ -157,6 +157,10 @@ pub(super) fn hold(named: Named) -> bool {
     if !is_inline {
         return false;
     }
+    // A task with its maker's thread-local storage, which runs beside it.
+    if named.asks(libc::CLONE_VM) && !named.asks(libc::CLONE_SETTLS | libc::CLONE_VFORK) {
+        pager.threads_share_storage();
+    }
     let words = [
         (named.asks(libc::CLONE_PIDFD), named.pidfd, BYTES),
         (named.asks(libc::CLONE_PARENT_SETTID), named.parent, BYTES),
@@ -172,10 +176,12 @@ pub(super) fn hold(named: Named) -> bool {
     holds
 }
 
-/// Gives up what `hold` has pinned for a call from the frame that ends at `stack_pointer`.
+/// Gives up what `hold` has pinned for a call from the frame that ends at `stack_pointer`: on the same stack, which may be a handler's.
 pub(super) extern "C" fn release(stack_pointer: usize) {
     let _errno = errno::Preserved::new();
-    syscalls::give_up_below(stack_pointer);
+    if let Some(pager) = crate::pager() {
+        pager.sweep_pins(altstack::bottom_of(stack_pointer).unwrap_or(0)..stack_pointer);
+    }
 }
 
 /// From now on a word stays local that the kernel writes when a thread begins or ends, until its memory is given back.

@@ -187,7 +187,7 @@ extern "C" fn round(stack: *mut c_void) {
     thread.ending.store(true, Relaxed);
     // A thread that was cancelled in a call has left its pins behind. (Those that do not belong to a call stay.)
     if let Some(pager) = crate::pager() {
-        pager.sweep_pins(usize::MAX);
+        pager.sweep_pins(0..usize::MAX);
     }
     // One that runs on a far stack cannot serve faults there: it keeps ours until it is gone.
     if far::is_watched(stack) {

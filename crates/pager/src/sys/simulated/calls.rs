@@ -60,7 +60,7 @@ impl Mapping {
 
 /// Calls on memory.
 pub(crate) mod mem {
-    use super::{Current, PAGE_BYTES, RawFd, SysError, current, failed, page_at, pages_of};
+    use super::{PAGE_BYTES, RawFd, SysError, current, failed, page_at, pages_of};
     use hinterland_sys::mem as real;
 
     fn bytes_of(ranges: &[libc::iovec]) -> impl Iterator<Item = usize> {
@@ -594,7 +594,7 @@ pub(crate) mod thread {
     }
 
     pub(crate) fn pointer() -> usize {
-        current().map_or_else(real::pointer, |current| (current.thread_id() as usize) << 12)
+        current().map_or_else(real::pointer, |current| (current.storage_of() + FIRST_ID as usize) << 12)
     }
 
     pub(crate) fn process() -> u32 {

@@ -55,6 +55,8 @@ struct Member {
     yielded: bool,
     /// It has a real-time priority on the one processor that all threads are kept to: whenever it can run, no other does.
     is_first: bool,
+    /// The thread whose thread-local storage it has.
+    storage_of: usize,
     ended: bool,
 }
 
@@ -323,6 +325,7 @@ impl Simulation {
             lock: None,
             yielded: false,
             is_first: false,
+            storage_of: id,
             ended: false,
         });
         let current = Current { simulation: Arc::clone(self), id };
@@ -406,6 +409,16 @@ impl Current {
     /// From now on no other thread runs whenever this one can. (Where it waits for a lock it sleeps, as in a futex.)
     pub(crate) fn has_real_time_priority(&self) {
         self.with(|state| state.members[self.id].is_first = true);
+    }
+
+    /// From now on the thread has the thread-local storage of another one.
+    pub(crate) fn has_the_storage_of(&self, other: usize) {
+        self.with(|state| state.members[self.id].storage_of = other);
+    }
+
+    /// The thread whose thread-local storage this one has.
+    pub(crate) fn storage_of(&self) -> usize {
+        self.with(|state| state.members[self.id].storage_of)
     }
 
     /// Notes the lock that the thread waits for.

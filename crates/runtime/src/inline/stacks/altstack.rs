@@ -72,7 +72,13 @@ fn is_alternate(set: &stack_t, stack_pointer: usize) -> bool {
 
 /// Whether an address is on the stack of a handler: there, it says nothing about the frames of the code that was interrupted.
 pub(crate) fn holds(address: usize) -> bool {
-    is_on_ours(address) || noted().is_some_and(|stack| is_on(&stack, address))
+    bottom_of(address).is_some()
+}
+
+/// The lower end of the stack of a handler that an address is on.
+pub(crate) fn bottom_of(address: usize) -> Option<usize> {
+    let ours = own().filter(|stack| stack.contains(address)).map(|stack| stack.bottom);
+    ours.or_else(|| Some(noted().filter(|stack| is_on(stack, address))?.ss_sp.addr()))
 }
 
 /// What the program is told, with its stack pointer where it is.

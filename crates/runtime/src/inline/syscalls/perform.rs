@@ -125,7 +125,7 @@ pub(crate) fn give_up_below(here: usize) -> bool {
         return false;
     }
     if let Some(pager) = crate::pager() {
-        pager.sweep_pins(here);
+        pager.sweep_pins(0..here);
     }
     true
 }
