@@ -184,7 +184,8 @@ impl SharedBudget {
     }
 
     fn try_change(&self) -> Option<Change<'_>> {
-        self.changing.compare_exchange(false, true, Acquire, Relaxed).is_ok().then_some(Change(&self.changing))
+        // Made only where it is had: one that is dropped gives the right back.
+        self.changing.compare_exchange(false, true, Acquire, Relaxed).is_ok().then(|| Change(&self.changing))
     }
 
     /// Other processes of the fork group: those that may share pages with this one.

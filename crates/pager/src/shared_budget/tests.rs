@@ -249,6 +249,16 @@ fn what_is_commanded_is_bounded_as_if_anybody_had_written_it() {
     assert_eq!(run.processes[0].budget.budget().bytes(), Budget::FLOOR.0);
 }
 
+#[test]
+fn one_thread_at_a_time_changes_a_share_however_often_others_try() {
+    let process = Run::new(1).processes.remove(0);
+    let change = process.budget.try_change();
+    assert!(change.is_some());
+    assert!((0..3).all(|_| process.budget.try_change().is_none()));
+    drop(change);
+    assert!(process.budget.try_change().is_some());
+}
+
 /// On one processor, on which the thread that asks comes before the one that changes the share.
 #[test]
 fn a_thread_that_asks_beside_another_one_lets_it_finish() {
