@@ -45,7 +45,7 @@ private:
   void inner(Access access);
   void gather(Access access, const Loop *reader);
   void entry(Access access, const std::string &why);
-  bool countable(const Loop *inner, Slice &slice);
+  bool countable(const Loop *inner, Slice &slice, SliceCheck::Use use);
   void leads();
 
   Loop &loop_;
@@ -156,14 +156,14 @@ void Decider::range(Access access, const SCEV *step) {
   decision_.accesses.push_back(std::move(access));
 }
 
-// Whether the iterations of a loop inside can be counted for a later iteration.
-bool Decider::countable(const Loop *inner, Slice &slice) {
+// Whether the iterations of a loop inside can be counted for a later iteration. `use`: of the number.
+bool Decider::countable(const Loop *inner, Slice &slice, SliceCheck::Use use) {
   const SCEV *taken = evolution_.getBackedgeTakenCount(inner);
   if (isa<SCEVCouldNotCompute>(taken)) {
     slice.refused = "the loop inside has no number of iterations that is known when it begins";
     return false;
   }
-  Slice count = check_.check(taken, {}, nullptr);
+  Slice count = check_.check(taken, {}, nullptr, use);
   slice.loads.append(count.loads);
   slice.advances |= count.advances;
   if (slice.refused.empty()) slice.refused = count.refused;
@@ -187,7 +187,7 @@ void Decider::inner(Access access) {
       return decision_.refusals.push_back({access.at, "each iteration walks it again"});
     }
     for (const Loop *inside : between)
-      if (!countable(inside, slice)) return entry(std::move(access), slice.refused);
+      if (!countable(inside, slice, SliceCheck::Use::Address)) return entry(std::move(access), slice.refused);
     access.pattern = Pattern::Nest;
     access.loads = slice.loads;
     return decision_.accesses.push_back(std::move(access));
@@ -220,7 +220,7 @@ void Decider::gather(Access access, const Loop *reader) {
       else
         guard = check_.check(branch->getCondition());
     }
-    countable(reader, slice);
+    countable(reader, slice, SliceCheck::Use::Control);
     slice.loads.append(guard.loads);
     if (slice.refused.empty()) slice.refused = guard.refused;
     slice.advances |= guard.advances;

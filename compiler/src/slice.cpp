@@ -16,7 +16,8 @@ struct SliceCheck::Walk {
   const Loop *reader;
   bool entries = false;   // of loops inside, what they begin with
   bool previous = false;  // the values of the iteration before
-  bool address = false;   // of a load of the slice
+  bool exact = false;     // leads to a load of the slice: a value that the loop has since written is none
+  bool control = false;   // decides how often loads are executed
   unsigned instructions = 0;
 
   void refuse(const Twine &why) {
@@ -42,8 +43,9 @@ BasicBlock *SliceCheck::entryOf(const PHINode &phi) const {
   return inside != &loop_ && inside->getHeader() == phi.getParent() ? inside->getLoopPreheader() : nullptr;
 }
 
-Slice SliceCheck::check(const SCEV *address, ArrayRef<const Loop *> inside, const Loop *reader) const {
+Slice SliceCheck::check(const SCEV *address, ArrayRef<const Loop *> inside, const Loop *reader, Use use) const {
   Walk walk{{}, inside, reader};
+  walk.exact = walk.control = use == Use::Control;
   expression(address, walk);
   return walk.slice;
 }
@@ -56,6 +58,7 @@ Slice SliceCheck::checkEntry(const SCEV *address) const {
 
 Slice SliceCheck::check(Value *condition) const {
   Walk walk{{}, {}, nullptr};
+  walk.exact = walk.control = true;
   value(condition, walk);
   return walk.slice;
 }
@@ -132,12 +135,13 @@ void SliceCheck::load(LoadInst &load, Walk &walk) const {
   if (!uncertain_.empty()) return walk.refuse(uncertain_);
   if (holder != &loop_ && (holder != walk.reader || walk.previous)) return walk.refuse("an index is read in a loop further inside");
   if (!dominators_.dominates(load.getParent(), holder->getLoopLatch())) return walk.refuse("an index is read under a condition");
-  if (walk.address && written(load)) return walk.refuse("the loop may write the index that leads to its index");
+  if (walk.exact && written(load))
+    return walk.refuse(walk.control ? "the loop may write what tells how often the loop inside runs" : "the loop may write the index that leads to its index");
   walk.slice.loads.push_back(&load);
-  bool outer = walk.address;
-  walk.address = true;
+  bool outer = walk.exact;
+  walk.exact = true;
   value(load.getPointerOperand(), walk);
-  walk.address = outer;
+  walk.exact = outer;
 }
 
 bool SliceCheck::written(LoadInst &load) const {

@@ -5,7 +5,8 @@
 //
 // What is evaluated is an address to fetch, so a wrong value does no harm, but a load could fault. So a load is part of a slice only where the
 // program itself will execute it in that iteration: its block is in every iteration's way, nothing in the loop can end, throw or not return, and
-// its own address depends on loaded values only where nothing in the loop can write those.
+// its own address depends on loaded values only where nothing in the loop can write those. The same holds for what tells how often a loop inside
+// runs, and whether it does, where loads of that loop are executed ahead: with an older value they would be others than the program's.
 #pragma once
 
 #include "llvm/ADT/DenseMap.h"
@@ -35,12 +36,13 @@ public:
              llvm::AAResults &aliases);
 
   // Whether `address` can be evaluated when the iterations of the loop and of `inside` (loops inside it) are given. Loads are allowed in the loop
-  // itself and in `reader`.
-  Slice check(const llvm::SCEV *address, llvm::ArrayRef<const llvm::Loop *> inside, const llvm::Loop *reader) const;
+  // itself and in `reader`. `Use::Control`: the value decides which loads are executed, so it must be the program's own.
+  enum class Use { Address, Control };
+  Slice check(const llvm::SCEV *address, llvm::ArrayRef<const llvm::Loop *> inside, const llvm::Loop *reader, Use use = Use::Address) const;
   // Whether the address can be evaluated that loops inside begin with.
   Slice checkEntry(const llvm::SCEV *address) const;
-  // The same for a condition.
-  Slice check(llvm::Value *value) const;
+  // The same for a condition under which loads are executed.
+  Slice check(llvm::Value *condition) const;
 
   // Why loads ahead of their time are not safe anywhere in the loop; empty: they are.
   const std::string &uncertain() const { return uncertain_; }

@@ -20,6 +20,7 @@ pub fn trials() -> Vec<Trial> {
     add("recorded", no_llvm, Box::new(recorded));
     add("remarks", no_llvm, Box::new(remarks));
     add("promises", no_llvm, Box::new(promises));
+    add("certain", no_llvm, Box::new(certain));
     add("fused", no_llvm, Box::new(fused));
     add("templates", no_llvm, Box::new(templates));
     add("followed", no_far_llvm, Box::new(followed));
@@ -207,6 +208,22 @@ fn promises(test: &str) -> Result<()> {
             ensure!(output == expected, "{flags:?}, {distance}: {output}");
             let promised = report.lines().next().and_then(|line| line.rsplit(' ').next()).context("a report")?;
             ensure!((promised.parse::<u32>()? > 1000) == promises, "{flags:?}, {distance}: {report}");
+        }
+    }
+    Ok(())
+}
+
+/// What a loop may not read, or may not keep, is neither read ahead nor promised: cases of `certain.c`.
+fn certain(test: &str) -> Result<()> {
+    let (plain, program) = (c_program("compiler/certain", &["-pthread"])?, hinted(test, "certain", &["-pthread"])?);
+    let recorder = c_program("compiler/recorder", &["-shared", "-fPIC"])?;
+    for case in ["counted", "guarded"] {
+        let (expected, _) = printed(Command::new(&plain).arg(case))?;
+        for distance in ["1", "500"] {
+            let mut command = Command::new(&program);
+            command.arg(case).env("LD_PRELOAD", &recorder).env("HINTED_DISTANCE", distance);
+            let (output, _) = printed(&mut command).with_context(|| format!("{case}, {distance}"))?;
+            ensure!(output == expected, "{distance}: {output}, not {expected}");
         }
     }
     Ok(())
