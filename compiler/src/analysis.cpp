@@ -33,7 +33,7 @@ class Decider {
 public:
   Decider(Loop &loop, ArrayRef<Pattern> patterns, FunctionAnalyses &analyses)
       : loop_(loop), patterns_(patterns), analyses_(analyses), evolution_(analyses.evolution),
-        check_(loop, analyses.evolution, analyses.dominators, analyses.loops, analyses.aliases), layout_(loop.getHeader()->getDataLayout()) {}
+        check_(loop, analyses.evolution, analyses.dominators, analyses.loops, analyses.aliases, analyses.library), layout_(loop.getHeader()->getDataLayout()) {}
 
   LoopDecision decide();
 

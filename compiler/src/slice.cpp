@@ -25,16 +25,32 @@ struct SliceCheck::Walk {
   }
 };
 
-SliceCheck::SliceCheck(Loop &loop, ScalarEvolution &evolution, DominatorTree &dominators, LoopInfo &loops, AAResults &aliases)
+// Whether an instruction may be how the loop waits for another thread.
+static bool mayWait(const Instruction &instruction, const TargetLibraryInfo &library) {
+  if (instruction.isVolatile() || isa<FenceInst>(instruction)) return true;
+  if (auto *load = dyn_cast<LoadInst>(&instruction)) return !load->isUnordered();
+  if (auto *store = dyn_cast<StoreInst>(&instruction)) return !store->isUnordered();
+  auto *call = dyn_cast<CallBase>(&instruction);
+  if (!call) return instruction.isAtomic();
+  LibFunc known;
+  return call->mayWriteToMemory() && !call->hasFnAttr(Attribute::NoSync) && !isa<IntrinsicInst>(call) && !library.getLibFunc(*call, known);
+}
+
+SliceCheck::SliceCheck(Loop &loop, ScalarEvolution &evolution, DominatorTree &dominators, LoopInfo &loops, AAResults &aliases,
+                       const TargetLibraryInfo &library)
     : loop_(loop), evolution_(evolution), dominators_(dominators), loops_(loops), aliases_(aliases) {
   // A loop that can be counted ends; so does one in which nothing can be seen from outside (C++ [intro.progress], C11 6.8.5).
   for (Loop *inner : loop.getLoopsInPreorder())
     if (inner != &loop && isa<SCEVCouldNotCompute>(evolution.getBackedgeTakenCount(inner)) && !isMustProgress(inner))
       uncertain_ = "a loop inside may not end, so a later iteration may never come";
   for (BasicBlock *block : loop.blocks())
-    for (Instruction &instruction : *block)
+    for (Instruction &instruction : *block) {
+      // No alias tells what another thread writes before a later iteration goes on.
+      if (mayWait(instruction, library))
+        uncertain_ = "it may wait for another thread, whose writes come before a later iteration";
       if (!isGuaranteedToTransferExecutionToSuccessor(&instruction))
         uncertain_ = "a call may not return, so a later iteration may never come";
+    }
 }
 
 // The block ahead of a loop inside, of which this is a phi of the header.

@@ -4,9 +4,10 @@
 // evaluated again for another iteration. `check` decides whether that is possible and safe, `lower` does it: the two walk the same way.
 //
 // What is evaluated is an address to fetch, so a wrong value does no harm, but a load could fault. So a load is part of a slice only where the
-// program itself will execute it in that iteration: its block is in every iteration's way, nothing in the loop can end, throw or not return, and
-// its own address depends on loaded values only where nothing in the loop can write those. The same holds for what tells how often a loop inside
-// runs, and whether it does, where loads of that loop are executed ahead: with an older value they would be others than the program's.
+// program itself will execute it in that iteration: its block is in every iteration's way, nothing in the loop can end, throw, not return or wait
+// for what another thread writes (by volatile and atomic accesses, fences, calls that may have some), and its own address depends on loaded values
+// only where nothing in the loop can write those. The same holds for what tells how often a loop inside runs, and whether it does, where loads of
+// that loop are executed ahead: with an older value they would be others than the program's.
 #pragma once
 
 #include "llvm/ADT/DenseMap.h"
@@ -15,6 +16,7 @@
 #include "llvm/Analysis/LoopInfo.h"
 #include "llvm/Analysis/ScalarEvolution.h"
 #include "llvm/Analysis/ScalarEvolutionExpressions.h"
+#include "llvm/Analysis/TargetLibraryInfo.h"
 #include "llvm/IR/Dominators.h"
 #include "llvm/IR/IRBuilder.h"
 #include "llvm/Transforms/Utils/ScalarEvolutionExpander.h"
@@ -33,7 +35,7 @@ struct Slice {
 class SliceCheck {
 public:
   SliceCheck(llvm::Loop &loop, llvm::ScalarEvolution &evolution, llvm::DominatorTree &dominators, llvm::LoopInfo &loops,
-             llvm::AAResults &aliases);
+             llvm::AAResults &aliases, const llvm::TargetLibraryInfo &library);
 
   // Whether `address` can be evaluated when the iterations of the loop and of `inside` (loops inside it) are given. Loads are allowed in the loop
   // itself and in `reader`. `Use::Control`: the value decides which loads are executed, so it must be the program's own.

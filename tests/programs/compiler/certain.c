@@ -99,6 +99,25 @@ KERNEL double waited(int count, const double *values) {
     return sum;
 }
 
+static atomic_int *volatile counts[] = {&ready, &taken}; /* which no function is compiled for */
+
+__attribute__((noinline)) static int is_there(atomic_int *made, atomic_int *used, int item) {
+    atomic_store_explicit(used, item, memory_order_relaxed);
+    return atomic_load_explicit(made, memory_order_acquire) > item;
+}
+
+/* What waits is a function that returns. */
+KERNEL double asked(int count, const double *values) {
+    atomic_int *made = counts[0], *used = counts[1];
+    double sum = 0;
+    for (int i = 0; i < count; i++) {
+        while (!is_there(made, used, i))
+            ;
+        sum += values[items[i]->at];
+    }
+    return sum;
+}
+
 static void *make(void *unused) {
     for (int i = 0; i < TURNS; i++) {
         struct item *item = malloc(sizeof *item);
@@ -157,6 +176,8 @@ int main(int argc, char **argv) {
         result = broken(ROWS, from, to, last, places_of((size_t)last), values_of(VALUES), calloc((size_t)last + 8, sizeof(double)));
     } else if (!strcmp(which, "acquired")) {
         result = consumed(acquired);
+    } else if (!strcmp(which, "asked")) {
+        result = consumed(asked);
     } else if (!strcmp(which, "waited")) {
         result = consumed(waited);
     } else if (!strcmp(which, "left")) {
