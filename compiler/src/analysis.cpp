@@ -221,6 +221,9 @@ void Decider::gather(Access access, const Loop *reader) {
         guard = check_.check(branch->getCondition());
     }
     countable(reader, slice, SliceCheck::Use::Control);
+    // In the iteration that it leaves in the middle the rest is not executed.
+    if (slice.refused.empty() && reader->getExitingBlock() != reader->getLoopLatch())
+      slice.refused = "the loop inside can be left in the middle of an iteration";
     slice.loads.append(guard.loads);
     if (slice.refused.empty()) slice.refused = guard.refused;
     slice.advances |= guard.advances;

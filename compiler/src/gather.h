@@ -2,6 +2,7 @@
 //
 //     for (i = from; i < to; i++) { list[n++] = address(i); if (n == 64) { fetchv(list, n); n = 0; } }     the loop's own accesses
 //     for (i = from; i < to; i++) if (guard(i)) for (j = 0; j <= taken(i); j++) list[n++] = address(i, j)  those of a loop inside
+// The loop inside ends only where its iterations do: so all of those up to `taken` are executed whole, and what they load may be loaded.
 #pragma once
 
 #include "analysis.h"
