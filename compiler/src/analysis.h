@@ -56,7 +56,7 @@ struct FunctionAnalyses {
   llvm::ScalarEvolution &evolution;
   llvm::AAResults &aliases;
   const llvm::TargetLibraryInfo &library;
-  const llvm::SmallPtrSetImpl<const llvm::Value *> &own; // objects that the function allocates and no one else sees, as it was before hints
+  const llvm::SmallPtrSetImpl<const llvm::Value *> &own; // objects that the function allocates and no one else sees, as it was before hints; none beside setjmp
 };
 
 // What the plan says of a loop: whether it is hinted, and the words on eviction.

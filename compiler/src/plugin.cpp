@@ -85,8 +85,10 @@ bool HinterlandPass::run(Function &function, const Plan &plan, Interface &interf
       function.hasFnAttribute(Attribute::Naked) || function.isPresplitCoroutine())
     return false;
   SmallPtrSet<const Value *, 8> own;
+  // A function that calls setjmp may look at its objects from within any instruction: a signal's handler goes back there.
+  bool returnsTwice = function.callsFunctionThatReturnsTwice();
   for (Instruction &instruction : instructions(function))
-    if (isNoAliasCall(&instruction) && !PointerMayBeCaptured(&instruction, /*ReturnCaptures=*/true)) own.insert(&instruction);
+    if (!returnsTwice && isNoAliasCall(&instruction) && !PointerMayBeCaptured(&instruction, /*ReturnCaptures=*/true)) own.insert(&instruction);
   SmallPtrSet<BasicBlock *, 16> seen;
   bool changed = fuse(function, plan, manager);
   for (;;) {

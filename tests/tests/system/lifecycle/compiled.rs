@@ -174,7 +174,7 @@ fn check(object: &str, seen: &Seen, is_hinted: bool) -> Result<()> {
 
 /// Every insertion and every refusal is said, with its reason. `UPDATE_REFERENCE=1` writes the file anew.
 fn remarks(test: &str) -> Result<()> {
-    ["loops", "overwrites", "fused"].into_iter().try_for_each(|program| remarks_of(test, program))
+    ["loops", "overwrites", "fused", "certain"].into_iter().try_for_each(|program| remarks_of(test, program))
 }
 
 fn remarks_of(test: &str, program: &str) -> Result<()> {
@@ -217,7 +217,7 @@ fn promises(test: &str) -> Result<()> {
 fn certain(test: &str) -> Result<()> {
     let (plain, program) = (c_program("compiler/certain", &["-pthread"])?, hinted(test, "certain", &["-pthread"])?);
     let recorder = c_program("compiler/recorder", &["-shared", "-fPIC"])?;
-    for case in ["counted", "guarded", "broken", "acquired", "asked", "waited"] {
+    for case in ["counted", "guarded", "broken", "acquired", "asked", "waited", "left"] {
         let (expected, _) = printed(Command::new(&plain).arg(case))?;
         for distance in ["1", "500"] {
             let mut command = Command::new(&program);
