@@ -1,4 +1,5 @@
 #include "gather.h"
+#include "llvm/Transforms/Utils/CodeExtractor.h"
 
 using namespace llvm;
 
@@ -7,30 +8,31 @@ namespace hinterland {
 // Iterations whose addresses are handed over together.
 static constexpr unsigned batch = 64;
 
-void emitGather(const Gather &gather, SliceLowering &slices, ScalarEvolution &evolution, DominatorTree &dominators, IRBuilder<> &builder,
+GatherCode emitGather(const Gather &gather, SliceLowering &slices, ScalarEvolution &evolution, DominatorTree &dominators, IRBuilder<> &builder,
                 function_ref<void(Value *, Value *, uint64_t)> fetch) {
   BasicBlock *before = builder.GetInsertBlock();
   Function *function = before->getParent();
   LLVMContext &context = function->getContext();
   BasicBlock *place = gather.loop.getLoopPreheader();
-  auto block = [&](const Twine &name) { return BasicBlock::Create(context, "hint.gather" + name, function, place); };
+  GatherCode code;
+  auto block = [&](const Twine &name) { return code.blocks.emplace_back(BasicBlock::Create(context, "hint.gather" + name, function, place)); };
   uint64_t bytes = 0;
   for (const Access *access : gather.accesses) bytes = std::max(bytes, access->bytes);
   unsigned width = gather.accesses.size(), room = batch * width;
 
-  IRBuilder<> entry(&*function->getEntryBlock().getFirstInsertionPt());
-  Type *listType = ArrayType::get(builder.getPtrTy(), room);
-  Value *list = entry.CreateAlloca(listType, nullptr, "hint.list");
-
   bool nested = &gather.holder != &gather.loop;
-  BasicBlock *outer = block(""), *outerEnd = block(".next"), *rest = block(".rest"), *last = block(".last"), *done = block(".done");
+  BasicBlock *begin = block(""), *outer = block(".outer"), *outerEnd = block(".next"), *rest = block(".rest"), *last = block(".last");
+  BasicBlock *done = BasicBlock::Create(context, "hint.gather.done", function, place);
+  builder.CreateBr(begin);
+  builder.SetInsertPoint(begin);
+  Value *list = code.list = builder.CreateAlloca(ArrayType::get(builder.getPtrTy(), room), nullptr, "hint.list");
   builder.CreateBr(outer);
   builder.SetInsertPoint(outer);
   Type *integer = builder.getInt64Ty();
   Value *one = builder.getInt64(1), *zero = builder.getInt64(0);
   PHINode *iteration = builder.CreatePHI(integer, 2), *count = builder.CreatePHI(integer, 2);
-  iteration->addIncoming(gather.from, before);
-  count->addIncoming(zero, before);
+  iteration->addIncoming(gather.from, begin);
+  count->addIncoming(zero, begin);
 
   SliceLowering::Iterations at{{&gather.loop, iteration}};
   PHINode *inside = nullptr, *insideCount = nullptr;
@@ -100,6 +102,21 @@ void emitGather(const Gather &gather, SliceLowering &slices, ScalarEvolution &ev
   fetch(list, outerCount, bytes);
   builder.CreateBr(done);
   builder.SetInsertPoint(done);
+  return code;
+}
+
+void outline(const GatherCode &code) {
+  CodeExtractorAnalysisCache cache(*code.list->getFunction());
+  CodeExtractor extractor(code.blocks, /*DT=*/nullptr, /*AggregateArgs=*/false, nullptr, nullptr, nullptr, /*AllowVarArgs=*/false, /*AllowAlloca=*/true,
+                          nullptr, "hint.gather");
+  Function *function = extractor.extractCodeRegion(cache);
+  // Every block can be extracted: they have neither landing pads nor addresses that are taken.
+  if (!function) report_fatal_error("hinterland: a gather cannot be outlined");
+  code.list->moveBefore(function->getEntryBlock().getFirstInsertionPt());
+  function->addFnAttr(Attribute::NoInline);
+  function->setDoesNotThrow();
+  function->setWillReturn();
+  function->setMemoryEffects(MemoryEffects::readOnly() | MemoryEffects::inaccessibleMemOnly());
 }
 
 } // namespace hinterland

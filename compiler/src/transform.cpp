@@ -90,6 +90,7 @@ private:
   PHINode *distance_ = nullptr, *asked_ = nullptr, *askAgain_ = nullptr; // how far ahead; when that was asked, and when it will be again
   Value *length_ = nullptr;  // and how many it has
   std::optional<SliceLowering> slices_;
+  SmallVector<GatherCode, 2> gathers_;
   SmallVector<std::pair<PHINode *, Value *>, 4> behind_; // values that the next chunk begins with
 };
 
@@ -277,8 +278,8 @@ void Transform::fetchAhead() {
       else if (access->pattern == Pattern::Nest) fetchRanges(*access, cursor, until);
       else fetchRange(*access, cursor, until);
     for (auto &[holder, accesses] : gathers)
-      emitGather({loop_, *holder, accesses, cursor, until}, *slices_, analyses_.evolution, analyses_.dominators, builder_,
-                 [&](Value *addresses, Value *count, uint64_t bytes) { hintCall(Call::LoopFetchv, {addresses, count, number(bytes)}); });
+      gathers_.push_back(emitGather({loop_, *holder, accesses, cursor, until}, *slices_, analyses_.evolution, analyses_.dominators, builder_,
+                                    [&](Value *addresses, Value *count, uint64_t bytes) { hintCall(Call::LoopFetchv, {addresses, count, number(bytes)}); }));
     builder_.CreateBr(done);
     builder_.SetInsertPoint(done);
   }
@@ -431,6 +432,7 @@ void Transform::counted() {
   ask();
   chunks();
   leave();
+  for (const GatherCode &code : gathers_) outline(code);
 }
 
 // A chain has no chunks: the second version asks for the next element as soon as it can.

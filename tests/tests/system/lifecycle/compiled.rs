@@ -21,6 +21,7 @@ pub fn trials() -> Vec<Trial> {
     add("remarks", no_llvm, Box::new(remarks));
     add("promises", no_llvm, Box::new(promises));
     add("certain", no_llvm, Box::new(certain));
+    add("deep", no_llvm, Box::new(deep));
     add("fused", no_llvm, Box::new(fused));
     add("templates", no_llvm, Box::new(templates));
     add("followed", no_far_llvm, Box::new(followed));
@@ -225,6 +226,20 @@ fn certain(test: &str) -> Result<()> {
             let (output, _) = printed(&mut command).with_context(|| format!("{case}, {distance}"))?;
             ensure!(output == expected, "{distance}: {output}, not {expected}");
         }
+    }
+    Ok(())
+}
+
+/// 10,000 frames of a function with hinted loops fit into a stack.
+fn deep(test: &str) -> Result<()> {
+    let expected = printed(&mut Command::new(c_program("compiler/deep", &[])?))?.0;
+    let recorder = c_program("compiler/recorder", &["-shared", "-fPIC"])?;
+    for flags in [&[][..], &["-O3"], &["-flto", "-fuse-ld=lld"]] {
+        let program = hinted(test, "deep", flags)?;
+        ensure!(printed(&mut Command::new(&program))?.0 == expected, "{flags:?}: alone");
+        let mut command = Command::new(&program);
+        let (output, _) = printed(command.env("LD_PRELOAD", &recorder).env("HINTED_DISTANCE", "100"))?;
+        ensure!(output == expected, "{flags:?}: {output}");
     }
     Ok(())
 }
