@@ -343,7 +343,7 @@ impl Faults {
     }
 
     /// Whether a fault is a write of the thread that has marked the page to be overwritten. (What is brought for a call of the kernel's has
-    /// no mark any more: `Pinning`.)
+    /// no mark any more: `Pinning`, `Hints::take_back`. An instruction that reads and writes is a write here: the kernel tells no more of it.)
     fn is_overwritten(&self, entry: Entry, fault: Fault) -> bool {
         let Some(overwriter) = self.pages.overwriters.overwriter(entry).filter(|_| fault.write) else { return false };
         match (self.pages.path, fault.thread) {

@@ -277,6 +277,13 @@ impl Hints {
         });
     }
 
+    /// Part of a range is about to be written to for the program, by a call: its pages are like any other.
+    pub fn take_back(&self, address: usize, len: usize) {
+        if let Some((first, end)) = self.far_part(address, len) {
+            self.pages.forget_marks((first..end).map(PageNo));
+        }
+    }
+
     /// Whether [`Hints::overwrite`] may have an effect: a page is far.
     pub fn may_overwrite(&self, address: usize, len: usize) -> bool {
         let Some((first, end)) = self.pages_to_mark(address, len) else { return false };

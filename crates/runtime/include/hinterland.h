@@ -60,7 +60,7 @@ extern int hinterland_end(void) HINTERLAND_OPTIONAL;
 extern void hinterland_fetch(const void *address, size_t length) HINTERLAND_OPTIONAL;
 #define hinterland_fetch(address, length) (hinterland_fetch ? hinterland_fetch(address, length) : (void)0)
 
-/* The same of the `length` bytes at each of the addresses, as one batch. */
+/* The same of the `length` bytes at each of the addresses, as one batch. The array itself is read. */
 extern void hinterland_fetchv(const void *const *addresses, size_t count, size_t length) HINTERLAND_OPTIONAL;
 #define hinterland_fetchv(addresses, count, length) \
     (hinterland_fetchv ? hinterland_fetchv(addresses, count, length) : (void)0)
@@ -84,9 +84,9 @@ extern void hinterland_release(const void *address, size_t length) HINTERLAND_OP
 
 /* A promise: the calling thread will write every byte of the pages that lie wholly inside the range before anything reads them. So what is far
  * of them is not fetched when the thread begins to write: until it has written the whole page, the rest of it reads as zero. Nothing changes
- * before that first write, and the promise is taken back, page by page, where anything comes first: a read, also by an instruction that reads
- * and writes or by a system call; another thread, or a child of a fork; any fork; the end of the thread. A promise that is not kept loses what
- * the page held. Other threads must not use the page until it is written. */
+ * before that first write, and the promise is taken back, page by page, where anything comes first: a read, also by a system call; another
+ * thread, or a child of a fork; any fork; the end of the thread. An instruction that reads and writes (`x++`, an atomic addition) is a write,
+ * and finds zero. A promise that is not kept loses what the page held. Other threads must not use the page until it is written. */
 extern void hinterland_overwrite(void *address, size_t length) HINTERLAND_OPTIONAL;
 #define hinterland_overwrite(address, length) (hinterland_overwrite ? hinterland_overwrite(address, length) : (void)0)
 

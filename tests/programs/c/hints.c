@@ -6,6 +6,7 @@
  * hints evict PAGES ROUNDS SOON    each page is given up behind its use, in order
  * hints keep PAGES ROUNDS SHARE    the first 1/SHARE of the pages is kept, the others are walked
  * hints overwrite PAGES ROUNDS AT  AT pages are named and then overwritten, in order (0: not named)
+ * hints answered PAGES ROUNDS AT  each AT-th page is named to be overwritten, and a call of the kernel's writes a word of it
  * hints abuse PAGES ROUNDS SEED    hints that name anything, from threads, handlers and children
  *
  * Every page holds its number. Prints the seconds of the walks and "done". */
@@ -171,6 +172,17 @@ static uint64_t overwrite(uint64_t round) {
     return round;
 }
 
+/* What a call writes is a part of its page: the rest stays what it was. */
+static uint64_t answered(void) {
+    uint64_t calls = 0;
+    for (uint64_t at = 0; at < pages; at += argument, calls++) {
+        hinterland_overwrite(memory + at * PAGE, PAGE);
+        if (sigprocmask(SIG_BLOCK, NULL, (sigset_t *)(memory + at * PAGE + 8))) exit(4);
+        check(at);
+    }
+    return calls;
+}
+
 /* Promises that are kept, because nothing is written there; or have no effect. */
 static void promise_any(uint64_t *state) {
     const struct hinterland_hints *hints = hinterland_hints(1);
@@ -298,6 +310,7 @@ int main(int argc, char **argv) {
             else if (!strcmp(mode, "evict")) sum += walk_behind();
             else if (!strcmp(mode, "keep")) sum += walk_beside();
             else if (!strcmp(mode, "overwrite")) sum += overwrite(round);
+            else if (!strcmp(mode, "answered")) sum += answered();
             else return 2;
         }
     }

@@ -183,6 +183,16 @@ fn marks_end_with_their_thread_and_are_not_the_next_ones() {
 }
 
 #[test]
+fn what_a_call_writes_to_for_the_program_has_no_mark() {
+    on_both_paths(|stage| {
+        stage.mark(PAGE);
+        stage.pager.hints().take_back(stage.pager.address(PAGE) + 8, 1);
+        stage.begin_to_write(PAGE);
+        stage.must_be_whole(PAGE);
+    });
+}
+
+#[test]
 fn a_fork_takes_marks_back_on_both_sides() {
     on_both_kernel_paths(|stage| {
         stage.mark(PAGE);

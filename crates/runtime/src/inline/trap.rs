@@ -107,8 +107,16 @@ pub(crate) fn serve(address: usize, write: bool) -> bool {
     is_far(address) && WORK.get().is_some_and(|(serve, _)| serve(address, write))
 }
 
+/// Part of a range is about to be written to for the program: no promise holds that it is the program that overwrites it.
+pub(crate) fn take_back(address: usize, bytes: usize) {
+    if let Some(pager) = crate::pager() {
+        pager.hints().take_back(address, bytes);
+    }
+}
+
 /// Brings the far pages of a range in, to be written to.
 pub(crate) fn bring_in(address: usize, bytes: usize) {
+    take_back(address, bytes);
     let first = address & !(PAGE_BYTES - 1);
     for page in (first..address + bytes).step_by(PAGE_BYTES).filter(|page| is_far(*page)) {
         serve(page, true);

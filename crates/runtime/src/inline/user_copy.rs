@@ -43,6 +43,9 @@ pub(crate) fn write_bytes(address: usize, bytes: &[u8]) -> Result<(), BadAddress
 }
 
 fn copy(number: i64, ours: usize, theirs: usize, bytes: usize) -> Result<(), BadAddress> {
+    if number == libc::SYS_process_vm_writev {
+        trap::take_back(theirs, bytes);
+    }
     let vector = |start: usize| libc::iovec { iov_base: start as *mut _, iov_len: bytes };
     let (here, there) = (vector(ours), vector(theirs));
     if !confinement::knows_this_process() {

@@ -23,6 +23,7 @@ pub fn trials() -> Vec<Trial> {
         add(format!("overwritten::{path}"), skips::no_userfaultfd, Box::new(move |name| overwritten(name, path)));
         add(format!("abused::{path}"), skips::no_userfaultfd, Box::new(move |name| abused(name, path)));
     }
+    add("answered".into(), skips::no_userfaultfd, Box::new(answered));
     add("useless".into(), skips::no_userfaultfd, Box::new(useless));
     add("evicted".into(), skips::no_userfaultfd, Box::new(evicted));
     add("kept".into(), skips::no_userfaultfd, Box::new(kept));
@@ -117,6 +118,16 @@ fn overwritten(name: &str, path: &str) -> Result<()> {
     ensure!(not_fetched > 20_000, "{not_fetched} pages were not fetched");
     // Both look at all pages in the end.
     ensure!(with + not_fetched <= without + 1000, "{with} major faults, without promises {without}");
+    Ok(())
+}
+
+/// What a call writes into a page that was to be overwritten takes the promise back, on the inline path.
+fn answered(name: &str) -> Result<()> {
+    let options = ["--far", LINK, "--fault-path", "inline", "--prefetch", "none"];
+    let ended = run(name, &options, &["answered", PAGES, "1", "8"])?;
+    let (not_fetched, major) = (count(&ended, "hint_overwritten_pages")?, count(&ended, "major_faults")?);
+    ensure!(not_fetched == 0, "{not_fetched} pages were not fetched");
+    ensure!(major > 1000, "{major} major faults: hardly any page was far");
     Ok(())
 }
 
