@@ -105,6 +105,10 @@ GatherCode emitGather(const Gather &gather, SliceLowering &slices, ScalarEvoluti
   return code;
 }
 
+static constexpr char gatherName[] = "hinterland-gather";
+
+bool isGather(const Function &function) { return function.hasFnAttribute(gatherName); }
+
 void outline(const GatherCode &code) {
   CodeExtractorAnalysisCache cache(*code.list->getFunction());
   CodeExtractor extractor(code.blocks, /*DT=*/nullptr, /*AggregateArgs=*/false, nullptr, nullptr, nullptr, /*AllowVarArgs=*/false, /*AllowAlloca=*/true,
@@ -114,6 +118,7 @@ void outline(const GatherCode &code) {
   if (!function) report_fatal_error("hinterland: a gather cannot be outlined");
   code.list->moveBefore(function->getEntryBlock().getFirstInsertionPt());
   function->addFnAttr(Attribute::NoInline);
+  function->addFnAttr(gatherName);
   function->setDoesNotThrow();
   function->setWillReturn();
   function->setMemoryEffects(MemoryEffects::readOnly() | MemoryEffects::inaccessibleMemOnly());

@@ -34,4 +34,7 @@ GatherCode emitGather(const Gather &gather, SliceLowering &slices, llvm::ScalarE
 // Makes it a function that is called. The function is to be whole.
 void outline(const GatherCode &code);
 
+// Whether a function is one of these.
+bool isGather(const llvm::Function &function);
+
 } // namespace hinterland

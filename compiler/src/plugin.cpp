@@ -3,6 +3,7 @@
 // It runs where the vectoriser is about to: loops have the shape that scalar evolution understands, calls are inlined, and both versions of a
 // hinted loop are vectorised afterwards. In full link-time optimisation it runs at the end of it.
 #include "analysis.h"
+#include "gather.h"
 #include "remarks.h"
 #include "transform.h"
 #include "llvm/Analysis/AliasAnalysis.h"
@@ -24,7 +25,12 @@ namespace {
 // The outermost loops that are worth it: what a loop inside walks again in each iteration is better hinted there.
 void choose(Loop &loop, const Plan &plan, FunctionAnalyses &analyses, OptimizationRemarkEmitter &remarks, SmallPtrSetImpl<BasicBlock *> &seen,
             std::optional<LoopDecision> &chosen) {
-  if (chosen || seen.contains(loop.getHeader())) return;
+  if (chosen || seen.contains(loop.getHeader()) || isDone(loop)) return;
+  // What is around a loop that has its hints has them there.
+  if (any_of(loop.getLoopsInPreorder(), [](const Loop *inner) { return isDone(*inner); })) {
+    for (Loop *inner : loop) choose(*inner, plan, analyses, remarks, seen, chosen);
+    return;
+  }
   LoopDecision decision = decide(loop, wish(plan, loop), plan, analyses);
   bool inside = !loop.isInnermost();
   if (decision.refused.empty() && decision.rewalks && inside) decision.refused = "loops inside walk something again in each iteration: they are hinted";
@@ -82,7 +88,7 @@ bool fuse(Function &function, const Plan &plan, FunctionAnalysisManager &manager
 
 bool HinterlandPass::run(Function &function, const Plan &plan, Interface &interface, FunctionAnalysisManager &manager) {
   if (function.isDeclaration() || function.hasAvailableExternallyLinkage() || function.hasOptNone() || function.hasOptSize() ||
-      function.hasFnAttribute(Attribute::Naked) || function.isPresplitCoroutine())
+      function.hasFnAttribute(Attribute::Naked) || function.isPresplitCoroutine() || isGather(function))
     return false;
   SmallPtrSet<const Value *, 8> own;
   // A function that calls setjmp may look at its objects from within any instruction: a signal's handler goes back there.

@@ -26,6 +26,18 @@ static constexpr int64_t firstAddresses = 512;
 // A range for some iterations that is longer than this comes from indices that are out of order.
 static constexpr int64_t rangeMax = int64_t(1) << 26;
 
+// Metadata of the loops that are written here, of both versions, and of those inside.
+static constexpr char doneName[] = "hinterland.done";
+
+bool isDone(const Loop &loop) { return getBooleanLoopAttribute(&loop, doneName); }
+
+// Says so of a loop, at the branch that leads back to its beginning.
+static void markDone(Instruction &branch) {
+  LLVMContext &context = branch.getContext();
+  auto *done = MDNode::get(context, MDString::get(context, doneName));
+  branch.setMetadata(LLVMContext::MD_loop, makePostTransformationMetadata(context, branch.getMetadata(LLVMContext::MD_loop), {}, {done}));
+}
+
 std::string loopName(const Loop &loop) {
   const Function &function = *loop.getHeader()->getParent();
   DebugLoc start = loop.getStartLoc();
@@ -96,6 +108,8 @@ private:
 
 // The plain loop with a second version beside it, which nothing enters yet.
 void Transform::versions() {
+  for (Loop *loop : loop_.getLoopsInPreorder())
+    if (BasicBlock *latch = loop->getLoopLatch()) markDone(*latch->getTerminator());
   before_ = loop_.getLoopPreheader();
   ask_ = SplitBlock(before_, before_->getTerminator(), &analyses_.dominators, &analyses_.loops, nullptr, "hint.ask");
   decide_ = SplitBlock(ask_, ask_->getTerminator(), &analyses_.dominators, &analyses_.loops, nullptr, "hint.decide");
@@ -326,7 +340,7 @@ void Transform::fetchRanges(const Access &access, Value *from, Value *to) {
   iteration->addIncoming(following, next);
   start->addIncoming(first, next);
   end->addIncoming(ends, next);
-  builder_.CreateCondBr(builder_.CreateICmpEQ(following, to), rest, each);
+  markDone(*builder_.CreateCondBr(builder_.CreateICmpEQ(following, to), rest, each));
   builder_.SetInsertPoint(rest);
   hintCall(Call::LoopFetch, {first, difference(ends, first)});
 }
@@ -409,7 +423,7 @@ void Transform::leave() {
   behind_.push_back({distance_, either(distance_, further)});
   behind_.push_back({asked_, either(asked_, next)});
   behind_.push_back({askAgain_, either(askAgain_, askNext)});
-  builder_.CreateBr(chunk_);
+  markDone(*builder_.CreateBr(chunk_));
   for (auto [phi, value] : behind_) phi->addIncoming(value, go);
 
   builder_.SetInsertPoint(end);

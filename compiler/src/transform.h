@@ -20,4 +20,7 @@ void hint(const LoopDecision &decision, Interface &interface, FunctionAnalyses &
 // "function file:line:column"
 std::string loopName(const llvm::Loop &loop);
 
+// Whether the loop comes from a hinted one, perhaps of another run: in link-time optimisation the pass sees loops that it has seen.
+bool isDone(const llvm::Loop &loop);
+
 } // namespace hinterland

@@ -23,6 +23,7 @@ pub fn trials() -> Vec<Trial> {
     add("certain", no_llvm, Box::new(certain));
     add("deep", no_llvm, Box::new(deep));
     add("fused", no_llvm, Box::new(fused));
+    add("linked", no_llvm, Box::new(linked));
     add("templates", no_llvm, Box::new(templates));
     add("followed", no_far_llvm, Box::new(followed));
     add("overwritten::inline", no_far_llvm, Box::new(|name| overwritten(name, "inline")));
@@ -273,6 +274,24 @@ fn fused(test: &str) -> Result<()> {
             let (output, _) = printed(command.env("LD_PRELOAD", &recorder).env("HINTED_DISTANCE", distance))?;
             ensure!(output == expected, "{flags:?}, {distance}: {output}");
         }
+    }
+    Ok(())
+}
+
+/// Link-time optimisation that has the plugin, too, leaves loops alone that have their hints.
+fn linked(test: &str) -> Result<()> {
+    let expected = plain_output()?;
+    let plugin = format!("-Wl,--load-pass-plugin={}", places::launcher()?.with_file_name(PLUGIN).display());
+    let hinted_loops = |flags: &[&str]| -> Result<usize> {
+        let program = loops(test, flags)?;
+        ensure!(printed(&mut Command::new(&program))?.0 == expected, "{flags:?}");
+        let (symbols, _) = printed(Command::new("nm").arg(program))?;
+        Ok(symbols.lines().filter(|line| line.contains(" hinterland.loop")).count())
+    };
+    let once = hinted_loops(&[])?;
+    for lto in ["-flto", "-flto=thin"] {
+        let linked = hinted_loops(&[lto, "-fuse-ld=lld", &plugin])?;
+        ensure!(once > 0 && linked == once, "{lto}: {linked} hinted loops, {once} without");
     }
     Ok(())
 }
