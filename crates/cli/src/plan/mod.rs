@@ -282,8 +282,10 @@ impl Plan {
 
 /// SHA-256 of a plan's text without what was measured, in hexadecimal digits: by this objects name the plan that they were compiled with.
 pub fn digest(text: &str) -> String {
-    let end = text.find(&format!("\n{MEASURED}\n")).unwrap_or(text.len());
-    hexadecimal(&Sha256::digest(&text.as_bytes()[..end]))
+    let (before, measured) = text.split_at(text.find(&format!("\n{MEASURED}\n")).unwrap_or(text.len()));
+    // Up to the next table, which may have been written below it by hand.
+    let after = measured.get(1..).and_then(|measured| measured.find("\n[").map(|next| &measured[next..])).unwrap_or("");
+    hexadecimal(&Sha256::new().chain_update(before).chain_update(after).finalize())
 }
 
 #[cfg(test)]
@@ -360,5 +362,9 @@ evict = "now"
         assert_eq!(digest(&text), digest(&plain_text));
         assert_eq!(Written::parse(&text).unwrap(), Written { plan: with, digest: digest(&plain_text) });
         assert_ne!(digest(&text), digest(&text.replace("never", "soon")));
+        // What stands below is part of the plan, as if it stood above.
+        let function = |name| format!("\n[[function]]\nname = \"{name}\"\n");
+        assert_eq!(digest(&(text.clone() + &function("last"))), digest(&(plain_text + &function("last"))));
+        assert_ne!(digest(&(text.clone() + &function("last"))), digest(&(text + &function("other"))));
     }
 }
