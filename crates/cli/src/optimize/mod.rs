@@ -176,6 +176,10 @@ fn optimize(args: &OptimizeArgs) -> Result<(), Stop> {
     }
     let shown = if best.plan.functions.is_empty() { None } else { Some(place.as_path()) };
     show::print(&rounds, shown, args.json).map_err(|source| Stop::System { what: "standard output", source })?;
+    // One of both is the command's end; the other is said all the same.
+    if let (Err(_), Err(why)) = (&ended, &restored) {
+        complain(why);
+    }
     ended.and(restored)
 }
 

@@ -64,7 +64,7 @@ pub struct Loop {
     /// What the program prints.
     output: Option<[u8; 32]>,
     /// What was built last is the best.
-    is_best_built: bool,
+    pub is_best_built: bool,
 }
 
 impl Loop {
@@ -154,13 +154,14 @@ impl Loop {
         Ok(())
     }
 
-    /// Builds the program with the best plan, if something else was built last. A signal that has ended the loop does not end this.
+    /// Builds the program with the best plan, if something else was built last. A signal that has ended the loop does not end this; a
+    /// second one does.
     pub fn restore(&mut self) -> Result<(), Stop> {
         if self.is_best_built {
             return Ok(());
         }
         progress("building with the best plan");
-        self.builder.build(&self.best().plan, &Interrupt::default())?;
+        self.builder.build(&self.best().plan, &self.until.of_the_last_build())?;
         self.is_best_built = true;
         progress("");
         Ok(())

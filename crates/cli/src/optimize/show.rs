@@ -40,9 +40,15 @@ pub fn print(rounds: &Loop, plan: Option<&Path>, as_json: bool) -> io::Result<()
             let plan = plan.display().to_string();
             format!("{times_as_fast:.2} times as fast as without hints, with the plan {}", Foreign(&plan))
         }
-        None => "no plan is faster than none: the program is built without hints".into(),
+        None if rounds.is_best_built => "no plan is faster than none: the program is built without hints".into(),
+        None => "no plan is faster than none".into(),
     };
-    print::text(&format!("{shown}\n{last}\n")).map(drop)
+    let built = if rounds.is_best_built {
+        ""
+    } else {
+        "; the build that was to be the last one failed: the program is not built so"
+    };
+    print::text(&format!("{shown}\n{last}{built}\n")).map(drop)
 }
 
 fn row(number: usize, round: &Round, is_best: bool) -> Vec<String> {

@@ -20,6 +20,8 @@ pub fn trials() -> Vec<Trial> {
     add("gains", Box::new(gains));
     add("rolled_back", Box::new(rolled_back));
     add("interrupted", Box::new(interrupted));
+    add("interrupted_twice", Box::new(interrupted_twice));
+    add("unbuilt", Box::new(unbuilt));
     add("refused", Box::new(refused));
     trials
 }
@@ -146,6 +148,46 @@ fn interrupted(test: &str) -> Result<()> {
     let build = std::fs::read_to_string(directory.join("building"))?;
     ensure!(!Path::new("/proc").join(build.trim()).exists(), "the build goes on");
     ensure!(Command::new(directory.join("app")).arg("2000").output()?.status.success(), "the best build is there");
+    Ok(())
+}
+
+/// A second signal ends the build that is made last, too, with all that it has started.
+fn interrupted_twice(test: &str) -> Result<()> {
+    let source = places::program("compiler").join("partners.c");
+    let wait = |file: &str| format!("echo $$ >begun; mv begun {file}; sleep 1000; exit 1");
+    let build = format!(
+        "if grep -q 'name = ' \"$HINTERLAND_PLAN\"; then {}; elif [ -e app ]; then {}; fi; $CC -O2 {} -o app",
+        wait("building"),
+        wait("again"),
+        source.display()
+    );
+    let launch = optimizing(test, &["--build", &build, "--rounds", "2", "--repeat", "1"], &["./app", "2000"])?;
+    let directory = launch.directory.clone();
+    let running = launch.start()?;
+    for file in ["building", "again"] {
+        suite::wait_until(file, || Ok(directory.join(file).exists()))?;
+        running.signal(Signal::SIGTERM)?;
+    }
+    let ended = running.end()?;
+    ensure!(ended.code != 0, "{}: {}", ended.code, ended.stderr);
+    let group = std::fs::read_to_string(directory.join("again"))?;
+    let last = Path::new("/proc").join(group.trim());
+    suite::wait_until("the end of the last build", || Ok(!last.exists()))?;
+    Ok(())
+}
+
+/// Where the best build cannot be made again, that is said beside what ended the loop.
+fn unbuilt(test: &str) -> Result<()> {
+    let source = places::program("compiler").join("partners.c");
+    let build = format!(
+        "if grep -q 'name = ' \"$HINTERLAND_PLAN\"; then echo no hints; exit 7; fi; \
+         if [ -e app ]; then echo not again; exit 8; fi; $CC -O2 {} -o app",
+        source.display()
+    );
+    let words = ["--build", &build, "--rounds", "1", "--repeat", "1"];
+    let (ended, _) = optimize(test, &words, &["./app", "2000"])?;
+    let both = ["no hints", "not again"].iter().all(|said| ended.stderr.contains(said));
+    ensure!(ended.code == 125 && both, "{}: {}", ended.code, ended.stderr);
     Ok(())
 }
 
