@@ -5,7 +5,8 @@
 //! ```
 //! **Invariant**: a page counts as patched when every replica that its slab has says so. Of any other page it is not known what the replicas
 //! hold; it is not loaded, because its owner has its content, stores that elsewhere, and frees the slot. No slab is rebuilt or moved while it is
-//! being patched, and none is patched that gets no pages.
+//! being patched, and none is patched that gets no pages. A view of a slab is made where a patch of it was written: a node that has written
+//! nothing may have left the slab to a relative as well.
 //!
 //! Source: DaeMon §4.3.
 
@@ -15,7 +16,7 @@ use super::link::Link;
 use super::link_estimate::{Grant, UnderWay};
 use super::slabs::Slabs;
 use super::store::wait_for;
-use super::table::Replicas;
+use super::table::{Replica, Replicas};
 use crate::node_error::NodeError;
 use crate::{Direction, Patch, Priority};
 use hinterland_units::PAGE_BYTES;
@@ -35,6 +36,8 @@ struct Patching<'a> {
     lane: Taken<'a>,
     /// What is not answered yet: which pages, and their bytes.
     sent: Vec<usize>,
+    /// What its node has written.
+    written: Vec<usize>,
     bulk: UnderWay<'a>,
 }
 
@@ -93,7 +96,7 @@ impl Patcher {
         match link.background_lane(self.slabs.patience(link)) {
             Ok(lane) if lane.features.has(Features::PATCH) => {
                 let bulk = UnderWay::none(&link.estimate, Direction::Out);
-                Some(Patching { link, lane, sent: Vec::new(), bulk })
+                Some(Patching { link, lane, sent: Vec::new(), written: Vec::new(), bulk })
             }
             Ok(_) => None,
             Err(error) => {
@@ -139,6 +142,7 @@ impl Patcher {
             Ok(()) => {
                 writer.link.node.bytes_in.fetch_add((sent.len() * PAGE_BYTES) as u64, Relaxed);
                 writer.link.node.sent_bytes.fetch_add(bytes as u64, Relaxed);
+                writer.written.extend(sent);
                 Ok(())
             }
             // Nothing was written there.
@@ -152,11 +156,15 @@ impl Patcher {
 }
 
 impl Batch<'_> {
+    /// A page's replica at a link.
+    fn replica(&self, index: usize, link: &Link) -> Option<&Replica> {
+        self.replicas[index].as_ref()?.iter().find(|replica| std::ptr::eq(&*replica.link, link))
+    }
+
     /// Sends those pages of a range that lie at the writer's link, and that no other link has failed at so far.
     fn send(&self, writer: &mut Patching<'_>, range: Range<usize>, out: &[bool]) -> Result<(), NodeError> {
         let at_link = |index: usize| {
-            let replicas = self.replicas[index].as_ref().filter(|_| out[index])?;
-            let replica = replicas.iter().find(|replica| std::ptr::eq(&*replica.link, writer.link))?;
+            let replica = self.replica(index, writer.link).filter(|_| out[index])?;
             writer.link.views.before_write(replica.slab);
             Some((index, replica.slot(self.patches[index].location.0)))
         };
@@ -183,11 +191,11 @@ impl Batch<'_> {
         }
     }
 
-    /// Has views made anew that were dropped before a write.
+    /// Has views made anew that were dropped before a write: of slabs that were written, which are the writer's own now.
     fn make_views(&self, writer: &mut Patching<'_>) -> Result<(), NodeError> {
-        let all = self.replicas.iter().flatten().flat_map(|replicas| replicas.iter());
-        let mut here = all.filter(|replica| std::ptr::eq(&*replica.link, writer.link));
-        here.try_for_each(|replica| writer.link.make_view(&mut writer.lane, replica.slab))
+        let Patching { link, ref mut lane, ref written, .. } = *writer;
+        let mut slabs = written.iter().filter_map(|index| Some(self.replica(*index, link)?.slab));
+        slabs.try_for_each(|slab| link.make_view(lane, slab))
     }
 }
 

@@ -1,9 +1,12 @@
 //! Pages that are patched: good days, bad ones, forks, and nodes that cannot do it.
 
 use super::*;
-use hinterland_backend::{GRANULE_BYTES, GranuleSet, LinkCompressed, LinkCompression, Patch};
-use hinterland_testkit::Rng;
+use hinterland_backend::{GRANULE_BYTES, GranuleSet, LinkCompressed, LinkCompression, OpenOptions, Patch, open_with};
+use hinterland_testkit::{Rng, patient};
 use hinterland_wire::Features;
+use std::io::Read;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -197,6 +200,48 @@ fn neither_side_of_a_fork_sees_what_the_other_patches() {
         };
         with_fork(pool, || live(1), || live(2));
     }
+}
+
+/// A node has no room for a slab of the writer's own: the one that both have is not to be looked at any more, since it stays where it is when
+/// there is room.
+#[test]
+fn a_refused_patch_leaves_no_view_of_what_the_other_side_has() {
+    let path = std::env::temp_dir().join(format!("hinterland-refused-{}.sock", std::process::id()));
+    let endpoint = format!("unix:{}", path.display()).parse().expect("an endpoint");
+    let node = Listening::start(&endpoint, Options::new(SLAB_BYTES)).expect("a node");
+    // However long the test takes, pages are copied out of views.
+    let timing = Timing { view_silence: Duration::MAX, ..Timing::default() };
+    let options = OpenOptions { timing, insecure_loopback: true, answer_limit: patient(), ..OpenOptions::default() };
+    let url = format!("{}?sub-page=auto", node.endpoint());
+    let pool = open_with(&[url], &options).unwrap_or_else(|error| panic!("{error}"));
+    let pages = Changing::new(&*pool, SLAB_PAGES / 2, 400);
+    pages.check(&*pool);
+    let before = pages.pages.clone();
+    let (mut waiting, done) = UnixStream::pair().expect("two sockets");
+    let of_parent = done.as_raw_fd();
+    let child = || {
+        // SAFETY: this process's copy of a descriptor that it does not use: the parent's is the last one, whatever becomes of the parent.
+        unsafe { libc::close(of_parent) };
+        let _ = waiting.read(&mut [0]);
+        for (page, loaded) in before.iter().zip(load(&*pool, &pages.at, Priority::Prefetch)) {
+            assert!(loaded.unwrap_or_else(|error| panic!("{error}")) == *page, "the child's page is wrong");
+        }
+    };
+    let at = pages.at.clone();
+    let contents = pages.pages.clone();
+    let parent = || {
+        let mut pages = Changing { at, pages: contents, rng: Rng(1), patched: 0, anew: 0 };
+        let set = GranuleSet(0b10);
+        pages.change(0, set);
+        assert_eq!(pages.patch(&*pool, &[0], &[set]), [false], "there is no room for a copy of the slab");
+        node.node().resize(8 * SLAB_BYTES);
+        let stored = store(&*pool, &pages.pages[..1]).remove(0).unwrap_or_else(|error| panic!("{error}"));
+        pages.at[0] = stored;
+        assert_eq!(node.node().figures().copied_slabs, 1, "it was stored in the slab that both had");
+        pages.check(&*pool);
+        drop(done);
+    };
+    with_fork(&*pool, child, parent);
 }
 
 #[test]
