@@ -1,9 +1,10 @@
 //! Shared slabs: loads that are copies out of the node's memory, forks under load, and what clients can do with their descriptors.
 
+use hinterland_abi::PathChange;
 use hinterland_backend::{Backend, LoadItem, Location, OpenOptions, Priority, Timing, open, open_with};
 use hinterland_node::{Listening, Options, SLAB_BYTES};
 use hinterland_testkit::contract::{fuzz, fuzz_threads, load, page_of, store, with_fork};
-use hinterland_testkit::{Rng, patient, wait_until};
+use hinterland_testkit::{Rng, maintain_until, patient, wait_until};
 use hinterland_units::{PAGE_BYTES, PageBytes};
 use hinterland_wire::{
     Endpoint, Features, Grant, HEADER_BYTES, Header, Hello, Kind, Range, Reply, Request, WELCOME_BYTES, Welcome,
@@ -66,6 +67,10 @@ fn loads_are_no_messages_and_a_silent_second_ends_with_one() {
         check(&*backend, &held, Priority::Demand);
         check(&*backend, &held, Priority::Prefetch);
         assert_eq!(reads() - before, if are_messages { 2000 } else { 0 });
+        // What goes elsewhere unseen is checked on its way.
+        check(&*backend, &held, Priority::WriteBack);
+        check(&*backend, &held, Priority::Migration);
+        assert_eq!(reads() - before, if are_messages { 4000 } else { 2000 });
     }
     // One message ends a silence, and is noticed by a load in the end.
     let backend = silent(Duration::from_millis(20));
@@ -199,6 +204,28 @@ fn damage_in_shared_memory_is_repaired_by_the_other_node() {
             let repaired = pool.repair(LoadItem { location, into: &mut into }, &|page| *page == right);
             assert!(repaired.is_ok() == is_repaired && (!is_repaired || into == right), "page {seed}: {repaired:?}");
         }
+    }
+}
+
+#[test]
+fn damage_in_shared_memory_is_not_moved_to_another_path() {
+    const SEEDS: std::ops::Range<u64> = 78_000_000..78_000_020;
+    let (near, anywhere) = (node(8), "tcp://127.0.0.1:0".parse().expect("an endpoint"));
+    let far = Listening::start(&anywhere, Options::new(8 * SLAB_BYTES)).expect("a node");
+    let pool = format!("{},{}?replicas=2", near.endpoint(), far.endpoint());
+    let timing = Timing { view_silence: Duration::MAX, ..Timing::default() };
+    let options = OpenOptions { timing, insecure_loopback: true, answer_limit: patient(), ..OpenOptions::default() };
+    let paths = open_with(&[pool.clone(), "reference:16M".into()], &options).unwrap_or_else(|error| panic!("{error}"));
+    let pages: Vec<PageBytes> = SEEDS.map(unique).collect();
+    let at = store(&*paths, &pages).into_iter().map(|answer| answer.unwrap_or_else(|error| panic!("{error}")));
+    let at: Vec<Location> = at.collect();
+    assert_eq!(damage(SEEDS), 20);
+    // Some are demoted, and the others leave with their path.
+    assert_eq!(paths.demote(5), 5);
+    paths.change(1, vec![PathChange::Drop(pool)]);
+    maintain_until(&*paths, "nothing is left there", || paths.changed_version() == 1);
+    for (page, loaded) in pages.iter().zip(load(&*paths, &at, Priority::Demand)) {
+        assert!(loaded.unwrap_or_else(|error| panic!("{error}")) == *page, "what was damaged there is here");
     }
 }
 
