@@ -113,7 +113,7 @@ pub enum OpenError {
     #[error("'{0}': the name stands for no address")]
     Name(String),
     /// Too many URLs.
-    #[error("{0} backends are too many; 16 can be composed")]
+    #[error("{0} backends are too many; {PATHS_MAX} can be composed")]
     TooMany(usize),
 }
 

@@ -4,6 +4,7 @@
 //! changes came at once, or when. Maintenance makes the open paths those, a step at a time: first it opens, then it takes paths out of the
 //! placement, moves their pages to the others in batches, and closes those that no row names any more. A path that cannot be opened keeps
 //! those that were to go: their pages might find no room. For the same reason a path that is being emptied takes pages that no other takes.
+//! Where all places are taken, paths that are to go make place one after the other, each for one that comes.
 
 use super::migrate::{BATCH_PAGES, Moved};
 use super::pace::Mark;
@@ -105,7 +106,11 @@ impl Paths {
         }
         // What is left is not open.
         if let Some(url) = urls.first() {
-            return self.open_path(url).map(|()| Some(Duration::ZERO));
+            let leaving = if self.vacant_slot().is_none() { self.makes_place(&dropped) } else { None };
+            return match leaving {
+                Some(path) => self.empty_path(path),
+                None => self.open_path(url).map(|()| Some(Duration::ZERO)),
+            };
         }
         if dropped.len() == self.order().len() {
             return Err("the last path to far memory cannot be dropped".into());
@@ -114,11 +119,27 @@ impl Paths {
         self.leaving().first().map_or(Ok(None), |first| self.empty_path(*first))
     }
 
-    fn open_path(&self, url: &str) -> Result<(), String> {
+    /// A place without a path; one that never had any, if there is one.
+    fn vacant_slot(&self) -> Option<usize> {
         let vacant = |slot: &usize| self.enter(*slot).is_none();
         let was_used = |slot: &usize| matches!(*self.slot(*slot), Slot::Closed(_));
-        let slot = (0..PATHS_MAX).filter(vacant).min_by_key(was_used);
-        let slot = slot.ok_or_else(|| format!("{PATHS_MAX} paths are open; drop one first"))?;
+        (0..PATHS_MAX).filter(vacant).min_by_key(was_used)
+    }
+
+    /// The path that is emptied to make place for another: one that has left already, or of those that are to go, if others stay meanwhile, the
+    /// one with the fewest pages, which leaves now.
+    fn makes_place(&self, dropped: &[usize]) -> Option<usize> {
+        if let Some(leaving) = self.leaving().first() {
+            return Some(*leaving);
+        }
+        let pages = |path: &&usize| self.enter(**path).map(|path| path.pages.load(SeqCst));
+        let path = *dropped.iter().filter(|_| self.order().len() > 1).min_by_key(pages)?;
+        self.leave(&[path]);
+        Some(path)
+    }
+
+    fn open_path(&self, url: &str) -> Result<(), String> {
+        let slot = self.vacant_slot().ok_or_else(|| format!("{PATHS_MAX} paths are open; drop one first"))?;
         let confined = || Err("the program has confined itself, so nothing can be opened here".into());
         let (backend, price) = confinement::with_files(|| (self.opener)(url)).unwrap_or_else(confined)?;
         let mut guard = self.slots[slot].write().unwrap_or_else(PoisonError::into_inner);

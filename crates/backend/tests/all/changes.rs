@@ -156,6 +156,42 @@ fn a_path_that_cannot_be_opened_keeps_those_that_were_to_go() {
     assert_right(&*paths, &more, 100);
 }
 
+/// All 16 places are taken, so one of the paths that are to go makes place for each that comes.
+#[test]
+fn where_no_place_is_left_paths_go_before_others_come() {
+    let url = |megabytes: u64| format!("reference:{megabytes}M");
+    for placement in PlacementName::ALL {
+        let given: Vec<String> = (1..=16).map(url).collect();
+        let paths = opened(&given.iter().map(String::as_str).collect::<Vec<_>>(), *placement);
+        let locations = stored(&*paths, 0..2000);
+        let more: Vec<PathChange> = vec![add(&url(17))];
+        paths.change(1, more.clone());
+        assert!(maintained(&paths, 1).contains("16 paths are open; drop one first"));
+        // One for another.
+        let mut changes = [more, vec![drop_path(&url(1))]].concat();
+        paths.change(2, changes.clone());
+        assert_eq!(maintained(&paths, 2), "");
+        assert!(rows(&*paths).iter().any(|row| row.url == url(17)) && pages_at(&*paths, "reference:1M") == 0);
+        // One that is being emptied when the other one comes.
+        changes.push(drop_path(&url(2)));
+        paths.change(3, changes.clone());
+        paths.maintain();
+        changes.push(add(&url(18)));
+        paths.change(4, changes.clone());
+        assert_eq!(maintained(&paths, 4), "");
+        // All for others.
+        changes.extend((3..=18).map(|number| drop_path(&url(number))));
+        changes.extend((19..=34).map(|number| add(&url(number))));
+        paths.change(5, changes);
+        assert_eq!(maintained(&paths, 5), "");
+        let held: Vec<String> = rows(&*paths).iter().filter(|row| row.pages > 0).map(|row| row.url.clone()).collect();
+        assert!(!held.is_empty() && held.iter().all(|held| (19..=34).any(|number| url(number) == *held)), "{held:?}");
+        assert_right(&*paths, &locations, 0);
+        paths.free(&locations);
+        assert!(rows(&*paths).iter().all(|row| row.pages == 0), "{:?}", rows(&*paths));
+    }
+}
+
 #[test]
 fn who_starts_later_opens_what_is_there_now() {
     let changes = (7, vec![add("reference:16M"), drop_path("compressed:16M")]);

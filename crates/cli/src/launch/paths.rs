@@ -1,6 +1,7 @@
 //! Which paths to far memory a run has that is under way, and what a change makes of them. Pure.
 
 use hinterland_abi::{PATH_CHANGES_MAX, PathChange, TEXT_BYTES};
+use hinterland_backend::PATHS_MAX;
 
 /// The changes since the start when `added` and `dropped` follow those `before`. `start` are the paths of the start.
 ///
@@ -47,6 +48,14 @@ pub fn changed(
             "the paths of this run have changed {PATH_CHANGES_MAX} times, which is the most that they can"
         ));
     }
+    let mut now = start.to_vec();
+    PathChange::apply_all(&changes, &mut now);
+    if now.len() > PATHS_MAX {
+        let paths = now.len();
+        return Err(format!(
+            "--add-far: that would be {paths} paths to far memory, and {PATHS_MAX} are the most; drop one with --drop-far"
+        ));
+    }
     Ok(changes)
 }
 
@@ -83,5 +92,11 @@ mod tests {
         assert!(words(&[&"x".repeat(300)], &[]).contains("more than 254 bytes"));
         let many: Vec<String> = (0..30).map(|number| format!("unix:/{number}")).collect();
         assert!(changed(&start, &[], &many, &[]).unwrap_err().contains("have changed 24 times"));
+        // A process that starts then would have more paths than it can open.
+        let more = changed(&start, &[], &many[..15], &[]).unwrap_err();
+        assert!(more.contains("--add-far: that would be 17 paths to far memory, and 16 are the most"), "{more}");
+        let sixteen = changed(&start, &[], &many[..14], &[]).expect("16 paths");
+        assert!(changed(&start, &sixteen, &many[14..15], &[]).unwrap_err().contains("17 paths"));
+        assert_eq!(changed(&start, &sixteen, &many[14..15], &start[..1]).expect("16 paths").len(), 16);
     }
 }
