@@ -55,12 +55,8 @@ impl Egress {
     /// How many of `bytes` may be sent now; 0: others wait, or the link holds enough.
     pub(crate) fn try_take(&self, channel: Channel, bytes: usize) -> usize {
         let mut state = self.state();
-        let now = self.now_ns();
-        if !state.turns.is_free(now) {
-            return 0;
-        }
-        state.turns.push(channel, bytes as u64, now, Waiter::new());
-        state.turns.grant(now).map_or(0, |(_, granted)| usize::try_from(granted).expect("at most `bytes`"))
+        let granted = state.turns.take_now(channel, bytes as u64, self.now_ns(), Waiter::new);
+        usize::try_from(granted).expect("at most `bytes`")
     }
 
     /// Waits for a turn; returns how many of `bytes` may be sent in it, at least one.

@@ -66,14 +66,27 @@ impl<T> Turns<T> {
         u64::try_from(ns).unwrap_or(u64::MAX)
     }
 
-    /// Whether nothing waits, and one more piece may be granted.
-    pub(crate) fn is_free(&self, now_ns: u64) -> bool {
-        self.queue.waiting() == 0 && self.next_at_ns(now_ns) <= now_ns
+    /// Whether nothing waits, and one more piece of this class may be granted: once a demand waits, demands are there.
+    fn is_free(&self, class: Priority, now_ns: u64) -> bool {
+        let held_ns = match class {
+            Priority::Demand => HELD_NS[0],
+            _ => self.beside_demands(HELD_NS, now_ns),
+        };
+        self.queue.waiting() == 0 && self.free_at_ns.saturating_sub(held_ns) <= now_ns
     }
 
     /// When the next piece may be granted, as it looks now.
     pub(crate) fn next_at_ns(&self, now_ns: u64) -> u64 {
         self.free_at_ns.saturating_sub(self.beside_demands(HELD_NS, now_ns))
+    }
+
+    /// How many of `bytes` may be sent now; 0: others wait, or the link holds enough. Nothing waits for it.
+    pub(crate) fn take_now(&mut self, channel: Channel, bytes: u64, now_ns: u64, what: impl FnOnce() -> T) -> u64 {
+        if !self.is_free(channel.class, now_ns) {
+            return 0;
+        }
+        self.push(channel, bytes, now_ns, what());
+        self.grant(now_ns).map_or(0, |(_, granted)| granted)
     }
 
     /// One of those that wait.
@@ -244,18 +257,34 @@ mod tests {
         turns
     }
 
+    /// A demand may be sent a while later than bulk beside which there are none: what is not sent at once leaves nothing behind.
+    #[test]
+    fn what_cannot_be_sent_now_waits_only_where_it_is_waited_for() {
+        let (bulk, demand) = (Priority::Prefetch, Priority::Demand);
+        let channel = |class| Channel { tenant: 1, program: 1, class };
+        for (class, now, is_sent) in
+            [(bulk, 1_000, false), (bulk, 40_000, true), (demand, 40_000, false), (demand, 85_000, true)]
+        {
+            let mut turns = Turns::new(GIGABIT);
+            assert!(turns.take_now(channel(bulk), 1 << 20, 0, || ()) > 0);
+            assert!((86_000..88_000).contains(&turns.free_at_ns), "{} ns", turns.free_at_ns);
+            assert_eq!(turns.take_now(channel(class), PAGE, now, || ()) > 0, is_sent, "{class:?} at {now}");
+            assert_eq!(turns.any(), None, "{class:?} at {now}");
+        }
+    }
+
     #[test]
     fn of_a_piece_that_is_not_sent_the_time_is_given_back() {
         let mut turns = Turns::new(GIGABIT);
         let channel = Channel { tenant: 1, program: 1, class: Priority::Demand };
-        assert!(turns.is_free(0));
+        assert!(turns.is_free(channel.class, 0));
         turns.push(channel, 1 << 20, 5, ());
-        assert!(!turns.is_free(5));
+        assert!(!turns.is_free(channel.class, 5));
         let ((), bytes) = turns.grant(5).expect("free");
         assert_eq!(bytes, turns.piece_bytes(5));
-        assert!(turns.free_at_ns > 30_000 && !turns.is_free(5));
+        assert!(turns.free_at_ns > 30_000 && !turns.is_free(channel.class, 5));
         turns.not_sent(bytes);
-        assert_eq!((turns.free_at_ns, turns.is_free(5)), (5, true));
+        assert_eq!((turns.free_at_ns, turns.is_free(channel.class, 5)), (5, true));
         // Faster links have longer pieces, and so has one without demands; slow ones send a page as a whole.
         let pieces = |now| {
             [10, GIGABIT, 100 * GIGABIT].map(|rate| Turns { bits_per_second: rate, ..turns_at(5) }.piece_bytes(now))
