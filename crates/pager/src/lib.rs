@@ -101,3 +101,4 @@ pub const FAR_PAGES: u32 = 3 << 30;
 pub const FAR_BITS: u32 = 42;
 const _: () = assert!(FAR_BASE.is_multiple_of(1 << FAR_BITS));
 const _: () = assert!((FAR_PAGES as usize * hinterland_units::PAGE_BYTES).is_multiple_of(1 << FAR_BITS));
+const _: () = assert!(FAR_PAGES <= hinterland_backend::PAGES_MAX, "each page has a place in far memory");

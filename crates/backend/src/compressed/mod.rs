@@ -33,7 +33,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Pages that one store can hold: as many as the far range has.
+/// Pages that one store can hold: a third of those that the far range has; others go to the next path.
 const HANDLES_MAX: Handle = 1 << 30;
 /// Codecs that can work at once; more threads wait.
 const CODECS_MAX: usize = 16;

@@ -44,6 +44,7 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
+pub use table::PAGES_MAX;
 use table::{Handle, Lists, Place, Table};
 
 /// Paths that can be open at a time.
@@ -243,7 +244,9 @@ impl Paths {
         }
         for tier in tiers {
             self.put(&tier, pages, priority, &mut places);
-            self.enter_rows(&places, out);
+            if !self.enter_rows(&places, out) {
+                return;
+            }
             let is_full = |place: &Result<Place, StoreError>| matches!(place, Err(StoreError::Full { .. }));
             for _ in 0..ROUNDS_MAX {
                 let missing = places.iter().filter(|place| is_full(place)).count();
@@ -252,7 +255,9 @@ impl Paths {
                     break;
                 }
                 self.put(&tier, pages, priority, &mut places);
-                self.enter_rows(&places, out);
+                if !self.enter_rows(&places, out) {
+                    return;
+                }
             }
             if places.iter().all(Result::is_ok) {
                 return;
@@ -296,19 +301,28 @@ impl Paths {
         (0..PATHS_MAX).filter(|path| !order.contains(path) && self.enter(*path).is_some()).collect()
     }
 
-    /// Enters rows for pages that have places and no rows, and says why others have none.
-    fn enter_rows(&self, places: &[Result<Place, StoreError>], out: &mut [Result<Location, StoreError>]) {
+    /// Enters rows for pages that have places and no rows, and says why others have none. False: there was no row for some, whose places are
+    /// free again, and so there is none for others.
+    fn enter_rows(&self, places: &[Result<Place, StoreError>], out: &mut [Result<Location, StoreError>]) -> bool {
+        let mut without: Vec<Place> = Vec::new();
         let mut lists = lock(&self.lists);
-        for (place, out) in places.iter().zip(out) {
+        for (place, out) in places.iter().zip(&mut *out) {
             match place {
                 Ok(place) if out.is_err() => {
-                    let handle = self.table.insert(&mut lists, *place).expect("more pages than the far range has");
-                    *out = Ok(Location(u64::from(handle)));
+                    let row = self.table.insert(&mut lists, *place);
+                    *out = row.map(|handle| Location(handle.into())).ok_or_else(|| self.table.full());
+                    without.extend(row.is_none().then_some(*place));
                 }
                 Ok(_) => {}
                 Err(error) => *out = Err(error.clone()),
             }
         }
+        drop(lists);
+        without.iter().for_each(|place| self.free_at(place.path, &[place.location]));
+        if !without.is_empty() {
+            out.iter_mut().filter(|out| out.is_err()).for_each(|out| *out = Err(self.table.full()));
+        }
+        without.is_empty()
     }
 
     /// Pages that are pinned are about to be loaded.
@@ -572,5 +586,57 @@ impl Backend for Paths {
             }
             path.backend.after_fork(side)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples::{Kind, page};
+    use crate::{CodecName, Compressed, Reference};
+
+    const ROWS: u32 = 20;
+
+    fn pages_at(paths: &Paths) -> u64 {
+        let mut rows = Vec::new();
+        paths.usage(&mut rows);
+        rows.iter().map(|row| row.pages).sum()
+    }
+
+    #[test]
+    fn what_finds_no_row_is_refused_and_takes_no_place() {
+        for placement in PlacementName::ALL {
+            let memory = |pages: usize| Reference::new("reference".into(), (pages * PAGE_BYTES) as u64);
+            let compressed = Compressed::new("compressed".into(), CodecName::Lz4, 1 << 20).expect("address space");
+            let [small, large] = [10, 1000].map(|pages| Arc::new(memory(pages).expect("address space")));
+            let mut paths = Paths::new(vec![small, Arc::new(compressed), large], *placement).expect("address space");
+            paths.table = Table::of(ROWS).expect("address space");
+            let mut held: Vec<(Location, u64)> = Vec::new();
+            for round in 0..6u64 {
+                let pages: Vec<PageBytes> = (0..7).map(|at| page(Kind::Random, round * 7 + at)).collect();
+                let mut out = vec![batch::to_be_stored(); pages.len()];
+                paths.store(&pages.iter().collect::<Vec<_>>(), Priority::WriteBack, &mut out);
+                let room = ROWS as usize - held.len();
+                assert_eq!(out.iter().filter(|out| out.is_ok()).count(), room.min(7), "{placement}, round {round}");
+                for (seed, out) in (round * 7..).zip(out) {
+                    match out {
+                        Ok(location) => held.push((location, seed)),
+                        Err(error) => assert!(error.to_string().starts_with("far memory is full"), "{error}"),
+                    }
+                }
+                assert_eq!(pages_at(&paths), held.len() as u64, "{placement}, round {round}");
+                if room <= 7 {
+                    paths.free(&held.drain(..9).map(|(location, _)| location).collect::<Vec<_>>());
+                }
+            }
+            for (location, seed) in &held {
+                let mut into = [0; PAGE_BYTES];
+                let mut items = [LoadItem { location: *location, into: &mut into }];
+                paths.load(&mut items, Priority::Demand, &mut |_, there| assert!(there.is_ok()));
+                assert!(into == page(Kind::Random, *seed), "{placement}, page {seed}");
+            }
+            paths.free(&held.into_iter().map(|(location, _)| location).collect::<Vec<_>>());
+            assert_eq!(pages_at(&paths), 0);
+        }
     }
 }

@@ -11,8 +11,9 @@
 //! is *dead*, and the migration ends it. A *promoted* one has come from a lower tier and was not loaded since.
 
 use super::PATHS_MAX;
-use crate::Location;
 use crate::mapping::Mapping;
+use crate::{Location, StoreError};
+use hinterland_units::PAGE_BYTES;
 use std::io;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -20,8 +21,8 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 /// The number of a row.
 pub(super) type Handle = u32;
 
-/// Pages that all paths together can hold: as many as the far range has.
-const ROWS_MAX: Handle = 1 << 30;
+/// Pages that all paths together can hold: as many as the far range has (the pager compares).
+pub const PAGES_MAX: u32 = 3 << 30;
 const NONE: Handle = Handle::MAX;
 const PATH_BITS: u32 = 4;
 const STORED: u64 = 1 << (Location::BITS + PATH_BITS);
@@ -30,6 +31,7 @@ const MOVING: u64 = STORED << 2;
 const PROMOTED: u64 = STORED << 3;
 const PIN: u64 = 1 << 56;
 
+const _: () = assert!(PAGES_MAX < NONE, "no row is none");
 const _: () = assert!(PATHS_MAX <= 1 << PATH_BITS, "a row can name every path");
 
 struct Row {
@@ -81,6 +83,7 @@ pub(super) enum Outcome {
 /// The rows.
 pub(super) struct Table {
     rows: Mapping,
+    rows_max: Handle,
 }
 
 /// Lists of rows; kept by the caller under its lock.
@@ -110,11 +113,22 @@ impl Lists {
 
 impl Table {
     pub(super) fn new() -> io::Result<Table> {
-        Ok(Table { rows: Mapping::reserve(ROWS_MAX as usize * size_of::<Row>())? })
+        Table::of(PAGES_MAX)
+    }
+
+    /// A table of at most so many rows.
+    pub(super) fn of(rows_max: Handle) -> io::Result<Table> {
+        Ok(Table { rows: Mapping::reserve(rows_max as usize * size_of::<Row>())?, rows_max })
+    }
+
+    /// All rows are in use.
+    pub(super) fn full(&self) -> StoreError {
+        let bytes = u64::from(self.rows_max) * PAGE_BYTES as u64;
+        StoreError::Full { url: "far memory".into(), words: None, used_bytes: bytes, capacity_bytes: bytes }
     }
 
     fn row(&self, handle: Handle) -> &Row {
-        assert!(handle < ROWS_MAX, "row {handle} outside the table");
+        assert!(handle < self.rows_max, "row {handle} outside the table");
         // SAFETY: inside the mapping (asserted), aligned (rows are 16 bytes from a page boundary on), zeroed by the kernel,
         // and only ever used as rows of atomics.
         unsafe { &*self.rows.at(handle as usize * size_of::<Row>()).cast::<Row>() }
@@ -128,7 +142,7 @@ impl Table {
                 lists.free = self.row(handle).place.load(Relaxed);
                 handle
             }
-            None if lists.high < ROWS_MAX => {
+            None if lists.high < self.rows_max => {
                 lists.high += 1;
                 lists.high - 1
             }

@@ -8,9 +8,9 @@ use nix::sys::resource::{Resource, getrlimit};
 
 /// Address space that far memory reserves: 12 TiB for the far range, and room for its tables.
 pub const ADDRESS_SPACE_BYTES: u64 = (12 << 40) + DATA_BYTES;
-/// Private writable mappings (`RLIMIT_DATA`) that far memory reserves: 30 bytes of table for each page of the far range (28 without a profile), and
-/// room for a store.
-pub const DATA_BYTES: u64 = 132 << 30;
+/// Private writable mappings (`RLIMIT_DATA`) that far memory reserves: for each page of the far range 30 bytes of table (28 without a profile) and 16
+/// that say where it is stored; and room for a store.
+pub const DATA_BYTES: u64 = 164 << 30;
 
 /// Refuses a machine without the privilege to serve faults on the monitor path.
 pub fn can_monitor(set: FeatureSet) -> Result<(), Error> {
