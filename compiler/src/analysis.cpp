@@ -16,6 +16,11 @@ static constexpr uint64_t smallBytes = 64 * 1024;
 // Accesses of a loop that are hinted; of a gather, with a buffer of 64 addresses for each.
 static constexpr unsigned accessesMax = 12;
 
+// Bytes of the widest walk in a chunk: four pages, which travel together.
+static constexpr int64_t chunkBytes = 4 * page;
+// Iterations in a chunk where addresses are gathered.
+static constexpr int64_t gatherIterations = 64;
+
 StringRef name(Pattern pattern) {
   switch (pattern) {
   case Pattern::Sequential: return "sequential";
@@ -264,6 +269,15 @@ bool names(const FunctionPlan &planned, const DISubprogram *program, StringRef l
 
 } // namespace
 
+int64_t iterationsPerChunk(const LoopDecision &decision) {
+  int64_t widest = 1, most = chunkBytes;
+  for (const Access &access : decision.accesses) {
+    if (access.pattern == Pattern::Gather) most = gatherIterations;
+    if (access.pattern == Pattern::Sequential || access.pattern == Pattern::Strided) widest = std::max(widest, std::abs(access.step));
+  }
+  return std::min(most, std::max<int64_t>(1, chunkBytes / widest));
+}
+
 LoopWish wish(const Plan &plan, const Loop &loop) {
   LoopWish result;
   if (!plan.given) return result;
@@ -317,6 +331,12 @@ LoopDecision decide(Loop &loop, const LoopWish &wish, const Plan &plan, Function
     for (Access &access : decision.accesses) {
       decideEviction(access, decision, wish, plan, analyses);
       decideOverwriting(access, loop, analyses);
+    }
+  // Two chunks are promised at a time: pages that lie in neither of such pairs would only not be fetched.
+  for (Access &access : decision.accesses)
+    if (access.overwrites && iterationsPerChunk(decision) * access.step < page) {
+      access.overwrites = false;
+      access.read = "less than a page of it is written at a time";
     }
   decision.evictionIsWanted = any_of(decision.accesses, [](const Access &access) { return access.wanted; });
   return decision;

@@ -49,6 +49,9 @@ struct LoopDecision {
   bool evictionIsWanted = false; // the plan's word: some of it is to leave
 };
 
+// Iterations in a chunk, between which the hints are: of the widest walk as many as travel together. Rows of a nest may make them fewer.
+int64_t iterationsPerChunk(const LoopDecision &decision);
+
 // Analyses of a function.
 struct FunctionAnalyses {
   llvm::DominatorTree &dominators;

@@ -11,10 +11,8 @@ using namespace llvm;
 
 namespace hinterland {
 
-// Bytes of the widest walk in a chunk: four pages, which travel together.
-static constexpr int64_t chunkBytes = 4 * page;
-// Iterations in a chunk where addresses are gathered.
-static constexpr uint64_t gatherIterations = 64;
+// Bytes of a nest's rows in a chunk.
+static constexpr int64_t rowBytes = 4 * page;
 // A walk of fewer bytes is not asked for.
 static constexpr int64_t worthBytes = 16 * page;
 // Bytes of an array whose size is not known.
@@ -207,12 +205,8 @@ Value *Transform::position(const Access &access, Value *iteration, bool end) {
 }
 
 Value *Transform::iterationsPerChunk() {
-  int64_t widest = 1;
-  bool gathers = false;
   Value *rows = nullptr;
   for (const Access &access : decision_.accesses) {
-    gathers |= access.pattern == Pattern::Gather;
-    if (access.pattern == Pattern::Sequential || access.pattern == Pattern::Strided) widest = std::max(widest, std::abs(access.step));
     if (access.pattern != Pattern::Nest) continue;
     // The rows of a nest are as long as the first one, or as the step between them.
     Value *start = position(access, number(1), false), *end = position(access, number(1), true);
@@ -220,12 +214,11 @@ Value *Transform::iterationsPerChunk() {
     row = builder_.CreateBinaryIntrinsic(Intrinsic::smax, row, number(64));
     rows = rows ? builder_.CreateBinaryIntrinsic(Intrinsic::umax, rows, row) : row;
   }
-  Value *iterations = number(std::max<int64_t>(1, chunkBytes / widest));
+  Value *iterations = number(hinterland::iterationsPerChunk(decision_));
   if (rows) {
-    Value *fitting = builder_.CreateBinaryIntrinsic(Intrinsic::umax, builder_.CreateUDiv(number(chunkBytes), rows), number(1));
+    Value *fitting = builder_.CreateBinaryIntrinsic(Intrinsic::umax, builder_.CreateUDiv(number(rowBytes), rows), number(1));
     iterations = builder_.CreateBinaryIntrinsic(Intrinsic::umin, iterations, fitting);
   }
-  if (gathers) iterations = builder_.CreateBinaryIntrinsic(Intrinsic::umin, iterations, number(gatherIterations));
   return iterations;
 }
 

@@ -120,6 +120,15 @@ KERNEL uint64_t seen(long count) {
     return sum;
 }
 
+/* Between two batches of addresses less than a page is written. */
+KERNEL uint64_t gathered(const uint64_t *from, const uint32_t *places, long count) {
+    uint64_t sum = 0, *own = malloc(count * sizeof *own);
+    for (long i = 0; i < count; i++) own[i] = from[places[i]];
+    for (long i = 0; i < count; i++) sum = sum * 31 + own[i * 3 % count];
+    free(own);
+    return sum;
+}
+
 int main(int argc, char **argv) {
     long mib = argc > 1 ? atol(argv[1]) : 1, words = mib * 1024 * 1024 / 8 - 3;
     rounds = argc > 2 ? atol(argv[2]) : 3;
@@ -134,7 +143,13 @@ int main(int argc, char **argv) {
     printf("%llx\n", (unsigned long long)some(wanted, words));
     printf("%llx\n", (unsigned long long)calls(words));
     printf("%llx\n", (unsigned long long)seen(words));
+    uint64_t *from = malloc(words * sizeof *from);
+    uint32_t *places = malloc(words * sizeof *places);
+    for (long i = 0; i < words; i++) from[i] = (uint64_t)i * i, places[i] = (uint32_t)(i * 7919 % words);
+    printf("%llx\n", (unsigned long long)gathered(from, places, words));
     if (recorder_report) recorder_report();
+    free(places);
+    free(from);
     free(wanted);
     return 0;
 }
