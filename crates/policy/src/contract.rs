@@ -82,7 +82,7 @@ pub enum Request {
 }
 
 /// Tells the threads of one process apart; the number means nothing else.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Thread(pub u64);
 
 /// Pages to bring in ahead of the program: `first`, `first + step`, … as far as there are page numbers.

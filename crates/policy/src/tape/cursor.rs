@@ -209,6 +209,13 @@ impl Cursor {
         self.coming.is_empty() && self.arrivals.peek().is_none()
     }
 
+    /// Whether all that comes was asked for, in this interval, and the thread is going to fault on none of it.
+    pub fn is_through(&mut self) -> bool {
+        let interval = self.interval;
+        let is_last = self.arrivals.peek().is_none_or(|next| next.interval > interval);
+        is_last && self.asked == self.coming.len() && self.faults == 0
+    }
+
     /// Where the thread is, on the scale of all threads.
     pub fn progress(&self) -> u64 {
         self.offset + u64::from(self.position)

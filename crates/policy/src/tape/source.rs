@@ -36,6 +36,8 @@ const SEARCH_EVERY: u32 = 4;
 const CONFIRMED_MAX: u32 = 64;
 /// Requests of a new thread after which it has no tape, if none of them is on one.
 const FIRST_REQUESTS: u32 = 64;
+/// Threads that are known at once. Of more, those that follow no tape are forgotten.
+const THREADS_MAX: usize = 1 << 16;
 
 /// Where a request leaves its thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,6 +59,8 @@ enum Seat {
     Looking(u32),
     /// None.
     Without,
+    /// It has passed its own.
+    Past,
 }
 
 /// Whether a thread is on its tape.
@@ -73,6 +77,10 @@ struct Track {
     needed: u32,
     /// Searches since it left that found nothing in their first request.
     searches: u32,
+    /// Requests beside the tape since nothing is left that makes a fault.
+    behind_end: u32,
+    /// It is likely to need nothing of the tape any longer.
+    rests: bool,
 }
 
 impl Track {
@@ -112,8 +120,11 @@ struct Asked {
 /// See the module.
 pub struct TapeSource {
     cursors: Vec<(Cursor, Track)>,
-    /// In the order of their first requests.
-    seats: Vec<(Thread, Seat)>,
+    seats: HashMap<Thread, Seat>,
+    /// By tape: a thread has it, or had it.
+    taken: Vec<bool>,
+    /// Threads on tapes, but for those that rest.
+    following: u64,
     asked: HashMap<PageNo, Asked>,
     holds: SharedHolds,
     pace: TapePace,
@@ -124,9 +135,12 @@ impl TapeSource {
     /// Follows these tapes, one a thread.
     pub fn new(tapes: impl IntoIterator<Item = ThreadTape>, pace: TapePace) -> TapeSource {
         let cursors = tapes.into_iter().map(|tape| (Cursor::new(tape), Track { needed: 1, ..Track::default() }));
+        let cursors: Vec<_> = cursors.collect();
         TapeSource {
-            cursors: cursors.collect(),
-            seats: Vec::new(),
+            taken: vec![false; cursors.len()],
+            cursors,
+            seats: HashMap::new(),
+            following: 0,
             asked: HashMap::new(),
             holds: SharedHolds::default(),
             pace,
@@ -137,34 +151,56 @@ impl TapeSource {
     /// Which tape a thread has. A new thread gets the free one on which the page it requests comes first: threads begin in an order of their
     /// own, and one whose first pages are mapped makes no request for them.
     fn seat_of(&mut self, thread: Thread, page: PageNo) -> Option<usize> {
-        let at = self.seats.iter().position(|(known, _)| *known == thread).unwrap_or_else(|| {
-            self.seats.push((thread, Seat::Looking(0)));
-            self.seats.len() - 1
+        let seat = self.seats.get(&thread).copied().unwrap_or_else(|| {
+            if self.seats.len() >= THREADS_MAX {
+                self.seats.retain(|_, seat| matches!(seat, Seat::Tape(_)));
+            }
+            Seat::Looking(0)
         });
-        match self.seats[at].1 {
-            // The thread has ended, and another one has its place in memory.
-            Seat::Tape(index) if self.cursors[index].0.is_at_end() => self.seats[at].1 = Seat::Looking(0),
+        let requests = match seat {
+            // What it does now is not on the tape, and what the tape holds is not needed for it.
+            Seat::Tape(index) if self.cursors[index].0.is_at_end() => {
+                self.rest(index);
+                self.seats.insert(thread, Seat::Past);
+                return None;
+            }
             Seat::Tape(index) => return Some(index),
-            Seat::Without => return None,
-            Seat::Looking(_) => {}
-        }
-        let Seat::Looking(requests) = self.seats[at].1 else { return None };
-        let taken = |index: usize| self.seats.iter().any(|(_, seat)| *seat == Seat::Tape(index));
-        let free: Vec<usize> = (0..self.cursors.len()).filter(|index| !taken(*index)).collect();
+            Seat::Without | Seat::Past => return None,
+            Seat::Looking(requests) => requests + 1,
+        };
+        let free: Vec<usize> = (0..self.cursors.len()).filter(|index| !self.taken[*index]).collect();
         let place = |index: &usize| Some((self.cursors[*index].0.find(page, 0, REACH)?, *index));
         if let Some((_, index)) = free.iter().filter_map(place).min() {
+            self.rest_where_threads_may_have_ended();
             let offset = self.cursors.iter().map(|(cursor, _)| cursor.progress()).max().unwrap_or(0);
             self.cursors[index].0.offset = offset;
-            self.seats[at].1 = Seat::Tape(index);
+            self.seats.insert(thread, Seat::Tape(index));
+            self.taken[index] = true;
+            self.following += 1;
             self.figures.threads += 1;
             return Some(index);
         }
-        self.seats[at].1 = Seat::Looking(requests + 1);
-        if requests + 1 >= FIRST_REQUESTS || free.is_empty() {
-            self.seats[at].1 = Seat::Without;
-            self.figures.threads_without += 1;
-        }
+        let is_without = requests >= FIRST_REQUESTS || free.is_empty();
+        self.seats.insert(thread, if is_without { Seat::Without } else { Seat::Looking(requests) });
+        self.figures.threads_without += u64::from(is_without);
         None
+    }
+
+    /// A thread is likely to need nothing of its tape any longer: what that holds counts for nothing, and may leave.
+    fn rest(&mut self, index: usize) {
+        if !std::mem::replace(&mut self.cursors[index].1.rests, true) {
+            self.following -= 1;
+        }
+        self.holds.lock().suspend(index);
+    }
+
+    /// One thread begins, and others that are through with their tapes may be gone: of a thread that ends nothing is heard.
+    fn rest_where_threads_may_have_ended(&mut self) {
+        for index in 0..self.cursors.len() {
+            if self.taken[index] && !self.cursors[index].1.rests && self.cursors[index].0.is_through() {
+                self.rest(index);
+            }
+        }
     }
 
     /// A page is going to be mapped: if it is a key page of another thread, that one's comes to the next (3PO §3.4). Its tape goes on as
@@ -193,6 +229,14 @@ impl TapeSource {
         let near =
             if request == Request::FirstTouch { cursor.asked() } else { 0 }.max(cursor.ahead_pages as usize).max(1);
         let mut found = cursor.find(page, 0, near).or_else(|| cursor.find_fault(page));
+        if found.is_none() && cursor.is_through() {
+            // What is left of the tape is mapped, or on its way: no fault would tell that the thread has passed it.
+            track.behind_end += 1;
+            if track.behind_end >= misses_max(cursor) {
+                self.give_up(index);
+                return self.rest(index);
+            }
+        }
         if found.is_none() && request == Request::Major {
             // The plan has it in local memory, and it left early for the budget's sake: no sign of another way, as long as the thread goes on.
             *(if is_held { &mut self.figures.early } else { &mut self.figures.beside }) += 1;
@@ -213,16 +257,21 @@ impl TapeSource {
             }
             return self.pass(index, at);
         }
-        if track.misses >= (cursor.ahead_pages / BATCH_PART / MISSES_PART).max(MISSES_MIN) {
-            (track.has_left, track.misses, track.candidate, track.searches) = (true, 0, None, 0);
+        if track.misses >= misses_max(cursor) {
             track.needed = (track.needed * 2).min(CONFIRMED_MAX);
-            let position = cursor.position;
-            for page in cursor.give_up() {
-                self.asked.remove(&page);
-            }
             self.figures.left += 1;
-            self.figures.left_at = Some((position, page));
+            self.figures.left_at = Some((cursor.position, page));
+            self.give_up(index);
             self.holds.lock().suspend(index);
+        }
+    }
+
+    /// A thread is not on its tape any longer.
+    fn give_up(&mut self, index: usize) {
+        let (cursor, track) = &mut self.cursors[index];
+        (track.has_left, track.misses, track.candidate, track.searches) = (true, 0, None, 0);
+        for page in cursor.give_up() {
+            self.asked.remove(&page);
         }
     }
 
@@ -238,7 +287,7 @@ impl TapeSource {
         }
         if let Some(at) = confirmed(cursor, track, page, |track| (track.reach(), track.needed)) {
             (track.has_left, track.misses, track.searches) = (false, 0, 0);
-            self.figures.resumed += 1;
+            self.figures.resumed += u64::from(!track.rests);
             self.pass(index, at);
         }
     }
@@ -248,7 +297,8 @@ impl TapeSource {
         let holds = self.holds.clone();
         let mut holds = holds.lock();
         let (cursor, track) = &mut self.cursors[index];
-        (track.candidate, track.left_early) = (None, 0);
+        (track.candidate, track.left_early, track.behind_end) = (None, 0, 0);
+        self.following += u64::from(std::mem::take(&mut track.rests));
         for _ in 0..=at {
             let Some((passed, was_asked)) = cursor.pass() else { break };
             if passed.is_fetched {
@@ -265,8 +315,7 @@ impl TapeSource {
         let planned = self.cursors[index].0.ahead_pages;
         let batch = self.pace.batch_pages.unwrap_or(planned / BATCH_PART);
         let ahead = self.pace.lookahead_pages.unwrap_or(planned - planned / BATCH_PART).saturating_add(batch);
-        let following = self.seats.iter().filter(|(_, seat)| matches!(seat, Seat::Tape(_))).count() as u64;
-        let most = u32::try_from(places.budget_pages() / BUDGET_PART / following.max(1)).unwrap_or(u32::MAX);
+        let most = u32::try_from(places.budget_pages() / BUDGET_PART / self.following.max(1)).unwrap_or(u32::MAX);
         let ahead = ahead.min(most).max(1);
         (ahead as usize, batch.clamp(1, ahead.div_ceil(2)) as usize)
     }
@@ -396,7 +445,10 @@ impl TapeKind for TapeSource {
     fn begin_interval(&mut self, number: u32) {
         for (cursor, track) in &mut self.cursors {
             cursor.skip_to_interval(number);
-            (track.has_left, track.misses, track.candidate) = (false, 0, None);
+            (track.has_left, track.misses, track.candidate, track.behind_end) = (false, 0, None, 0);
+            if !cursor.is_at_end() {
+                self.following += u64::from(std::mem::take(&mut track.rests));
+            }
         }
     }
 
@@ -406,6 +458,11 @@ impl TapeKind for TapeSource {
         }
         self.asked.clear();
     }
+}
+
+/// Requests that are not among what comes next, after which a thread is not on its tape.
+fn misses_max(cursor: &Cursor) -> u32 {
+    (cursor.ahead_pages / BATCH_PART / MISSES_PART).max(MISSES_MIN)
 }
 
 /// Looks for a page on the way of a thread that is not where it should be; where it is, once as many requests as that takes were found

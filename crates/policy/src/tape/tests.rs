@@ -265,6 +265,81 @@ fn a_thread_that_leaves_its_tape_takes_nothing_from_others_and_finds_what_it_hel
     assert_eq!((figures.left, figures.resumed), (1, 1));
 }
 
+/// Victims that the evictor gets ahead of need.
+fn spare(policy: &mut Box<dyn EvictionPolicy>, count: usize) -> Vec<u32> {
+    let mut out = Vec::new();
+    policy.spare_victims(count, &mut out);
+    out.into_iter().map(|page| page.0).collect()
+}
+
+/// Pages that have no content before they are touched, one after the other.
+struct Fresh;
+
+impl Places for Fresh {
+    fn place(&self, _page: PageNo) -> Place {
+        Place::Untouched
+    }
+
+    fn budget_pages(&self) -> u64 {
+        100_000
+    }
+}
+
+#[test]
+fn behind_the_end_of_its_tape_a_thread_holds_nothing() {
+    let (mut arbiter, mut policy) = following(vec![tape_that_keeps(0..1_000)], "none");
+    let mut touch = |arbiter: &mut Arbiter, page: u32| {
+        arbiter.requested(PageNo(page), Request::FirstTouch, Thread(1), &Fresh);
+        policy.arrived(PageNo(page), Arrival::Demand);
+    };
+    (0..1_000).for_each(|page| touch(&mut arbiter, page));
+    (5_000..5_064).for_each(|page| touch(&mut arbiter, page));
+    let spare = spare(&mut policy, 40);
+    assert_eq!(spare, (0..40).collect::<Vec<u32>>(), "the policy names them, and none is held");
+    assert!(!policy.spares_neighbours());
+    let figures = arbiter.tape_figures().unwrap();
+    assert_eq!((figures.threads, figures.threads_without, figures.left), (1, 0, 0));
+}
+
+/// The last pages of the tape were fetched and mapped in time: the thread's use of them is no request.
+#[test]
+fn a_thread_that_passed_the_end_of_its_tape_without_a_fault_holds_nothing() {
+    let (mut arbiter, mut policy) = following(vec![tape_that_keeps(0..1_000)], "none");
+    let mut world = World::new(1_000);
+    for page in 0..1_000 {
+        world.touch(&mut arbiter, 1, page);
+        policy.arrived(PageNo(page), Arrival::Demand);
+    }
+    assert!(spare(&mut policy, 40).is_empty(), "all of it is held");
+    for page in 5_000..5_016 {
+        arbiter.requested(PageNo(page), Request::FirstTouch, Thread(1), &Fresh);
+        policy.arrived(PageNo(page), Arrival::Demand);
+    }
+    assert_eq!(spare(&mut policy, 40).len(), 40);
+    let figures = arbiter.tape_figures().unwrap();
+    assert_eq!((figures.threads, figures.threads_without, figures.left, figures.resumed), (1, 0, 0, 0));
+}
+
+/// Of a thread that ends nothing is heard: what it held may leave once another one has begun.
+#[test]
+fn threads_one_after_the_other_follow_their_own_tapes_and_leave_nothing_held() {
+    let tapes = (0..100).map(|thread| tape_that_keeps(thread * 1_000..thread * 1_000 + 1_000)).collect();
+    let (mut arbiter, mut policy) = following(tapes, "none");
+    let mut world = World { budget_pages: 4_000, ..World::new(100_000) };
+    for thread in 0..100 {
+        for page in thread * 1_000..thread * 1_000 + 1_000 {
+            world.touch(&mut arbiter, (thread + 1).into(), page);
+            policy.arrived(PageNo(page), Arrival::Demand);
+        }
+    }
+    let figures = arbiter.tape_figures().unwrap();
+    assert_eq!((figures.threads, figures.threads_without, figures.left), (100, 0, 0));
+    assert_eq!(world.majors, 100, "each has as many pages ahead as the first");
+    assert!(figures.batches < 100 * 120, "{figures:?}");
+    let first = spare(&mut policy, 40);
+    assert_eq!(first, (0..40).collect::<Vec<u32>>());
+}
+
 #[test]
 fn pages_beside_the_tape_between_two_key_pages_are_no_other_way() {
     let tape = ThreadTape { ahead_pages: 500, ..tape(scattered(20_000)) };
