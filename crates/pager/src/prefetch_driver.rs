@@ -109,7 +109,7 @@ impl PrefetchDriver {
         }
         let who = match self.pages.path {
             FaultPath::Monitor => u64::from(fault.thread),
-            FaultPath::Inline => thread::pointer() as u64,
+            FaultPath::Inline => thread::number(),
         };
         let row = self.pages.row();
         let turn = self.pages.decisions.turn();

@@ -28,6 +28,8 @@ struct Own {
     blocked: Cell<u32>,
     /// Whether it is starting a thread of ours.
     starting: Cell<bool>,
+    /// See [`number`]; 0: it has none yet.
+    number: Cell<u64>,
     /// Sets of signals on their way to the kernel and back: a stack may be in far memory, where the kernel finds nothing. In
     /// turns, because handlers come in between.
     turn: Cell<u32>,
@@ -205,6 +207,16 @@ pub fn pointer() -> usize {
     // SAFETY: the first word that `fs` points at is its own address (x86-64 ABI for thread-local storage).
     unsafe { core::arch::asm!("mov {}, fs:0", out(reg) pointer, options(nostack, readonly, preserves_flags)) };
     pointer
+}
+
+/// A number for the calling thread that no other one of the process has or had: a thread pointer is used again once its thread has ended.
+pub fn number() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    let number = &own().number;
+    if number.get() == 0 {
+        number.set(LAST.fetch_add(1, Relaxed) + 1);
+    }
+    number.get()
 }
 
 /// Gives the processor away.
@@ -476,6 +488,17 @@ pub fn never_preempt() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// libc gives the stack of a thread that has ended, and with it the thread pointer, to the next one.
+    #[test]
+    fn threads_one_after_the_other_have_numbers_of_their_own() {
+        let numbers: Vec<u64> = (0..20).map(|_| std::thread::spawn(number).join().unwrap()).collect();
+        let mut different = numbers.clone();
+        different.sort_unstable();
+        different.dedup();
+        assert_eq!(different.len(), 20, "{numbers:?}");
+        assert!(!numbers.contains(&number()) && number() == number());
+    }
 
     /// The test runs itself in a process of its own, which panics.
     #[test]

@@ -1,8 +1,8 @@
 /* Walks through one mapping in a known order, so that a trace of it can be checked reference by reference.
  *
- * walks sequential|stride[-N]|random|permuted-SEED|threads|forever|together|given-up PAGES ROUNDS      stride: every tenth page, or every Nth;
+ * walks sequential|stride[-N]|random|permuted-SEED|threads|in-turn|forever|together|given-up PAGES ROUNDS      stride: every tenth page, or every Nth;
  *      permuted: an eighth of the pages after the other, the pages of each in an order that the seed says; given-up: each round writes to all
- *      pages, reads them, and discards them
+ *      pages, reads them, and discards them; in-turn: a thread for each quarter, which ends before the next one begins
  *
  * Prints the address of the mapping before the walk, and "done" and a sum after it. Between the two it touches no other memory
  * than its stack. Every page holds its number, which is checked. */
@@ -18,6 +18,7 @@
 
 #define PAGE 4096
 #define THREADS 2
+#define IN_TURN 4
 
 static volatile unsigned char *memory;
 static uint64_t pages, rounds;
@@ -59,6 +60,13 @@ static int permuted(uint64_t seed) {
 static void *half(void *which) {
     uint64_t number = (uint64_t)(uintptr_t)which, part = pages / THREADS;
     pthread_barrier_wait(&ready);
+    for (uint64_t round = 0; round < rounds; round++)
+        for (uint64_t page = 0; page < part; page++) touch(number * part + page);
+    return NULL;
+}
+
+static void *quarter(void *which) {
+    uint64_t number = (uint64_t)(uintptr_t)which, part = pages / IN_TURN;
     for (uint64_t round = 0; round < rounds; round++)
         for (uint64_t page = 0; page < part; page++) touch(number * part + page);
     return NULL;
@@ -109,6 +117,12 @@ int main(int argc, char **argv) {
         for (uint64_t number = 0; number < THREADS; number++)
             if (pthread_create(&threads[number], NULL, half, (void *)(uintptr_t)number)) return 4;
         for (uint64_t number = 0; number < THREADS; number++) pthread_join(threads[number], NULL);
+    } else if (!strcmp(pattern, "in-turn")) {
+        for (uint64_t number = 0; number < IN_TURN; number++) {
+            pthread_t thread;
+            if (pthread_create(&thread, NULL, quarter, (void *)(uintptr_t)number)) return 4;
+            pthread_join(thread, NULL);
+        }
     } else if (!strcmp(pattern, "together")) {
         together();
     } else if (!strcmp(pattern, "given-up")) {

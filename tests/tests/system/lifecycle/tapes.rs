@@ -19,6 +19,7 @@ pub fn trials() -> Vec<Trial> {
     for path in ["monitor", "inline"] {
         add(format!("followed::{path}"), Box::new(move |name| followed(name, path, "sequential", 1)));
         add(format!("threads::{path}"), Box::new(move |name| followed(name, path, "threads", 2)));
+        add(format!("threads_in_turn::{path}"), Box::new(move |name| in_turn(name, path)));
         add(format!("wrong::{path}"), Box::new(move |name| wrong(name, path)));
         add(format!("sets::{path}"), Box::new(move |name| sets(name, path)));
     }
@@ -80,6 +81,22 @@ fn followed(name: &str, path: &str, pattern: &str, threads: u64) -> Result<()> {
     ensure!(pages >= 4096 && (2..pages).contains(&batches), "{pages} pages in {batches} batches");
     ensure!(fetched > 0, "nothing was fetched ahead");
     ensure!(count(&ended, "local_budget_bytes")? <= 17 << 20, "half of 32 MiB, and a bit");
+    Ok(())
+}
+
+/// Threads one after the other, of which libc gives each the stack of the one before: each has a tape of its own.
+fn in_turn(name: &str, path: &str) -> Result<()> {
+    let walks = walks()?;
+    let program = [&walks, "in-turn", "8192", "3"];
+    let (tape, printed) = planned(name, &program)?;
+    let ended = run_with(name, &tape, &["--fault-path", path, "--local", "50%"], &program)?;
+    ended.expect(CODE, "done")?.expect_eviction()?;
+    ensure!(ended.stdout == printed, "{} instead of {printed}", ended.stdout);
+    let [followed, without, pages] =
+        ["tape_threads", "tape_threads_without", "tape_pages"].map(|figure| count(&ended, figure));
+    let (followed, without, pages) = (followed?, without?, pages?);
+    ensure!((followed, without) == (4, 0), "{followed} threads followed the tape, {without} had none");
+    ensure!(pages > 0, "nothing was asked for ahead");
     Ok(())
 }
 

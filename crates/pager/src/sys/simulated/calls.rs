@@ -597,6 +597,10 @@ pub(crate) mod thread {
         current().map_or_else(real::pointer, |current| (current.storage_of() + FIRST_ID as usize) << 12)
     }
 
+    pub(crate) fn number() -> u64 {
+        current().map_or_else(real::number, |current| current.thread_id().into())
+    }
+
     pub(crate) fn process() -> u32 {
         current().map_or_else(real::process, |_| FIRST_ID)
     }
