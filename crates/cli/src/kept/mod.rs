@@ -56,6 +56,24 @@ struct Description {
     objects: Vec<(String, String)>,
 }
 
+/// References in a plan, several for each of the trace, that are planned for at the start of a run at most.
+const STEPS_MAX: u64 = 16 << 20;
+/// For each reference of the trace; a trace that is long by itself is planned.
+const STEPS_EACH_MAX: u64 = 8;
+
+/// Whether the plan of a trace has too many references for the start of a run.
+fn is_too_mixed(references: u64, steps: u64) -> bool {
+    steps > STEPS_MAX && steps > STEPS_EACH_MAX * references
+}
+
+/// Why there is no tape.
+enum Unplanned {
+    /// The trace is of no use.
+    Useless(String),
+    /// It takes too long.
+    TooMixed(String),
+}
+
 /// Says something of `--tape auto`.
 fn say(what: impl std::fmt::Display) {
     complain(format_args!("--tape auto: {what}"));
@@ -132,7 +150,11 @@ impl Kept {
                 let took = begun.elapsed().as_secs_f64();
                 Some((tape, format!("planned in {took:.1} s from {}", self.path(".trace").display())))
             }
-            Err(why) => {
+            Err(Unplanned::TooMixed(why)) => {
+                say(why);
+                None
+            }
+            Err(Unplanned::Useless(why)) => {
                 say(format_args!("{why}: the program is recorded anew"));
                 self.description = None;
                 None
@@ -140,12 +162,21 @@ impl Kept {
         }
     }
 
-    fn plan(&self, local_pages: u64) -> Result<Vec<u8>, String> {
+    fn plan(&self, local_pages: u64) -> Result<Vec<u8>, Unplanned> {
         let path = self.path(".trace");
-        let refuse = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
+        let refuse = |why: &dyn std::fmt::Display| Unplanned::Useless(format!("{}: {why}", path.display()));
         let bytes = fs::read(&path).map_err(|error| refuse(&error))?;
         let trace = Trace::open(&bytes).map_err(|error| refuse(&error))?;
-        tape_of(&trace, local_pages).map_err(|error| refuse(&error))
+        let recording = plan::Recording::read(&trace, None).map_err(|error| refuse(&error))?;
+        let (references, steps) = (recording.references(), recording.steps());
+        if is_too_mixed(references, steps) {
+            return Err(Unplanned::TooMixed(format!(
+                "the threads of this program take turns so often that its {references} references are {steps} in the plan, \
+                 too many to plan for at the start of a run; no tape is followed (hinterland tape {} plans one)",
+                path.display()
+            )));
+        }
+        tape_of(&trace, &recording, local_pages).map_err(|error| refuse(&error))
     }
 
     /// Prepares the recording of a run for which there is no trace; `None`, with a message: it cannot be recorded.
@@ -246,4 +277,16 @@ fn whole_trace(folder: &Path, pid: i32) -> std::io::Result<Option<(PathBuf, Vec<
         }
     }
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_traces_of_threads_that_take_turns_are_too_long_for_the_start_of_a_run() {
+        assert!(is_too_mixed(3 << 20, 30 << 20));
+        assert!(!is_too_mixed(1 << 30, 2 << 30), "one that is long by itself");
+        assert!(!is_too_mixed(1_000, 16_000), "a short one");
+    }
 }

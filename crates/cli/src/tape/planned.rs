@@ -21,17 +21,16 @@ pub const NOT_KNOWN: &str = "of a forked child of which it is not known by which
 /// The command that plans.
 pub const ORIGIN: &str = concat!("hinterland ", env!("CARGO_PKG_VERSION"));
 
-/// The tape for a size, by the eviction that moves fewer bytes.
+/// The tape for a size, by the eviction that moves fewer bytes. `recording`: of that trace.
 ///
 /// # Errors
-/// The trace is damaged, or has nothing to plan.
-pub fn tape_of(trace: &Trace<'_>, local_pages: u64) -> Result<Vec<u8>, PlanError> {
-    let recording = Recording::read(trace, None)?;
+/// The trace is damaged.
+pub fn tape_of(trace: &Trace<'_>, recording: &Recording, local_pages: u64) -> Result<Vec<u8>, PlanError> {
     let case = |eviction| Case { local_pages, reserve_pages: reserve(local_pages), eviction };
     let (min, lru) = (case(plan::Eviction::Min), case(plan::Eviction::Lru));
     let written = |cases: &[Case]| {
         let mut bytes = Vec::new();
-        let (plans, _) = plan::write_tape(trace, &recording, cases, &Pace::default(), ORIGIN, &mut bytes)?;
+        let (plans, _) = plan::write_tape(trace, recording, cases, &Pace::default(), ORIGIN, &mut bytes)?;
         Ok((plans, bytes))
     };
     let (plans, bytes) = written(&[min, lru])?;

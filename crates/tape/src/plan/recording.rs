@@ -99,6 +99,11 @@ impl Recording {
         self.walked.references
     }
 
+    /// References of all threads as they are planned: those of others' pages in their microsets included.
+    pub fn steps(&self) -> u64 {
+        self.threads.iter().map(|thread| thread.uses.touches() as u64).sum()
+    }
+
     /// Different pages: the recorded peak.
     pub fn pages(&self) -> u64 {
         self.walked.pages

@@ -2,10 +2,15 @@
 //!
 //! While one thread's touches keep a page mapped, another's touch of it is no fault: the trace has the page once, for the thread that
 //! came first (3PO §3.4). At run time the other may come first. So each thread that has a reference in a microset is given all pages of
-//! it, in their order; of a microset in which one thread ran, that thread alone.
+//! it, in their order; of a microset in which one thread ran, that thread alone. Of a microset in which more than 16 threads ran, those with a
+//! 16th of its references are given all, and each of the others its own: so no trace has more than 16 steps for each reference.
 
 use super::PlanError;
 use crate::{Cause, Discard, Entry, Reference, Region, Slots, Trace, Written};
+use std::collections::HashMap;
+
+/// Threads that are given all pages of a microset at most.
+const SHARING_MAX: usize = 16;
 
 /// A reference of a thread, its own or one that it may have in the place of another's.
 #[derive(Clone, Copy, Debug)]
@@ -141,20 +146,36 @@ impl Turns {
         }
     }
 
+    /// Which steps of a microset threads are given that are given their own ones alone.
+    fn own_alone(&self) -> HashMap<u32, Vec<usize>> {
+        let mut own: HashMap<u32, Vec<usize>> = HashMap::new();
+        if self.threads.len() > SHARING_MAX {
+            for (index, step) in self.steps.iter().enumerate() {
+                own.entry(step.thread).or_default().push(index);
+            }
+            own.retain(|_, steps| steps.len() * SHARING_MAX < self.steps.len());
+        }
+        own
+    }
+
     fn deliver(&mut self, receiver: &mut impl Receiver) -> Result<(), PlanError> {
+        let own_alone = self.own_alone();
         for thread in &self.threads {
             // Until its first own reference in the microset, its clock stands where that one has it.
             let own = |step: &&Step| step.thread == *thread;
             let mut cpu_ns = self.steps.iter().find(own).map_or(0, |step| step.cpu_ns);
             let mut discards = self.discards.iter().peekable();
-            for (index, step) in self.steps.iter().enumerate() {
+            let given = own_alone.get(thread);
+            for at in 0..given.map_or(self.steps.len(), Vec::len) {
+                let index = given.map_or(at, |given| given[at]);
+                let step = self.steps[index];
                 while let Some((_, slot, cause)) = discards.next_if(|(before, ..)| *before <= index) {
                     receiver.discard(*thread, *slot, *cause);
                 }
                 if step.thread == *thread {
                     cpu_ns = step.cpu_ns;
                 }
-                receiver.step(Step { thread: *thread, own: step.thread == *thread, cpu_ns, ..*step })?;
+                receiver.step(Step { thread: *thread, own: step.thread == *thread, cpu_ns, ..step })?;
             }
             discards.for_each(|(_, slot, cause)| receiver.discard(*thread, *slot, *cause));
             receiver.end_microset(*thread);

@@ -232,6 +232,24 @@ fn a_page_of_a_microset_of_several_threads_is_on_the_tapes_of_all() {
     assert_eq!(plans[0].threads[0].share_pages, 392);
 }
 
+/// A thousand threads in microsets of more than 300 threads each, and one that runs beside them for half of the time.
+#[test]
+fn where_many_threads_run_in_a_microset_those_with_a_fair_part_of_it_have_all_of_its_pages() {
+    let short = |thread: u32| (0..3).map(move |at| (thread, thread * 3 + at));
+    let bytes = traced((0..1_000).flat_map(short), 1_024);
+    let (plans, tape) = planned(&bytes, &[case(1_000, Eviction::Min)]);
+    let steps: u64 = plans[0].threads.iter().map(|thread| thread.references).sum();
+    assert!((3_000..=16 * 3_000).contains(&steps), "{steps} steps of 3000 references");
+    for thread in 0..1_000 {
+        let pages: Vec<u32> = tape[&thread].iter().map(|(arrival, _)| arrival.page).collect();
+        assert!(short(thread).all(|(_, page)| pages.contains(&page)), "its own are on its tape: {thread}");
+    }
+    let beside = (1..1_001).flat_map(|thread| short(thread).chain((0..3).map(move |at| (0, 10_000 + thread * 3 + at))));
+    let (plans, _) = planned(&traced(beside, 1_024), &[case(1_000, Eviction::Min)]);
+    let references = plans[0].threads.iter().map(|thread| thread.references);
+    assert_eq!((references.clone().max(), references.skip(1).max()), (Some(6_000), Some(3)));
+}
+
 #[test]
 fn max_min_shares_fetch_less_than_one_nth_each() {
     // Thread 0 goes round over 900 pages, thread 1 over 20, with 1000 local: with 500 each, thread 0 would fetch all the time.
