@@ -158,7 +158,7 @@ impl Receiver for Recording {
         if thread.uses.push(slot) { Ok(()) } else { Err(PlanError::TooLong { thread: step.thread }) }
     }
 
-    fn discard(&mut self, thread: u32, slot: u32, cause: Cause) {
+    fn discard(&mut self, thread: u32, slot: u32, cause: Cause, _is_lost: bool) {
         let thread = self.threads.get_mut(thread as usize).filter(|_| cause.takes_frames());
         if let Some((thread, slot)) = thread.and_then(|thread| thread.own.look(slot).map(|slot| (thread, slot))) {
             thread.uses.cut(slot);

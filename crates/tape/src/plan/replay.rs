@@ -198,8 +198,8 @@ impl Running {
         }
     }
 
-    /// The content of a page is given up; `own`: the thread's slot for it, and its last use.
-    fn discard(&mut self, thread: u32, slot: u32, own: Option<(u32, u32)>, cause: Cause) {
+    /// The content of a page is given up; `own`: the thread's slot for it, and its last use; `is_lost`: see [`Receiver::discard`].
+    fn discard(&mut self, thread: u32, slot: u32, own: Option<(u32, u32)>, cause: Cause, is_lost: bool) {
         let holders = &mut self.holders[slot as usize];
         if let Some((own, last_use)) = own.filter(|_| cause.takes_frames()) {
             let share = &mut self.shares[thread as usize];
@@ -208,7 +208,7 @@ impl Running {
                 share.given_up.push_back((own, last_use));
             }
         }
-        if cause.takes_frames() || *holders == 0 {
+        if is_lost && (cause.takes_frames() || *holders == 0) {
             self.content[slot as usize] = 0;
         }
     }
@@ -329,11 +329,11 @@ impl Receiver for Replay<'_, '_> {
         }
     }
 
-    fn discard(&mut self, thread: u32, slot: u32, cause: Cause) {
+    fn discard(&mut self, thread: u32, slot: u32, cause: Cause, is_lost: bool) {
         let own = self.recording.threads[thread as usize].own.look(slot);
         let own = own.map(|own| (own, self.threads[thread as usize].last_use[own as usize]));
         for running in &mut self.running {
-            running.discard(thread, slot, own, cause);
+            running.discard(thread, slot, own, cause, is_lost);
         }
     }
 

@@ -40,8 +40,9 @@ pub trait Receiver {
 
     fn step(&mut self, step: Step) -> Result<(), PlanError>;
 
-    /// At this place among the thread's steps, the content of the page in `slot` is given up.
-    fn discard(&mut self, thread: u32, slot: u32, cause: Cause);
+    /// At this place among the thread's steps, the content of the page in `slot` is given up. `is_lost`: what it has now is that content;
+    /// otherwise another thread's steps give it up, and the page may have been touched again since.
+    fn discard(&mut self, thread: u32, slot: u32, cause: Cause, is_lost: bool);
 
     /// The microset of the thread's last steps is whole.
     fn end_microset(&mut self, thread: u32);
@@ -158,34 +159,58 @@ impl Turns {
         own
     }
 
+    /// Of a microset of which no thread is given all, for each discard: the thread among whose steps the content is given up. That is the one
+    /// that touches the page next, or else the last one, which comes when all the others have their steps.
+    fn losers(&self) -> Vec<u32> {
+        let mut next: HashMap<u32, u32> = HashMap::new();
+        let last = self.threads.last().copied().unwrap_or_default();
+        let (mut steps, mut losers) = (self.steps.iter().enumerate().rev().peekable(), Vec::new());
+        for (before, slot, _) in self.discards.iter().rev() {
+            while let Some((_, step)) = steps.next_if(|(index, _)| index >= before) {
+                next.insert(step.slot, step.thread);
+            }
+            losers.push(next.get(slot).copied().unwrap_or(last));
+        }
+        losers.reverse();
+        losers
+    }
+
     fn deliver(&mut self, receiver: &mut impl Receiver) -> Result<(), PlanError> {
         let own_alone = self.own_alone();
+        // Who is given all steps goes through all that happens to a page.
+        let losers = if own_alone.len() == self.threads.len() { self.losers() } else { Vec::new() };
+        let is_lost = |thread: u32, at: usize| match losers.get(at) {
+            Some(loser) => *loser == thread,
+            None => !own_alone.contains_key(&thread),
+        };
         for thread in &self.threads {
             // Until its first own reference in the microset, its clock stands where that one has it.
             let own = |step: &&Step| step.thread == *thread;
             let mut cpu_ns = self.steps.iter().find(own).map_or(0, |step| step.cpu_ns);
-            let mut discards = self.discards.iter().peekable();
+            let mut discards = self.discards.iter().enumerate().peekable();
             let given = own_alone.get(thread);
             for at in 0..given.map_or(self.steps.len(), Vec::len) {
                 let index = given.map_or(at, |given| given[at]);
                 let step = self.steps[index];
-                while let Some((_, slot, cause)) = discards.next_if(|(before, ..)| *before <= index) {
-                    receiver.discard(*thread, *slot, *cause);
+                while let Some((at, (_, slot, cause))) = discards.next_if(|(_, (before, ..))| *before <= index) {
+                    receiver.discard(*thread, *slot, *cause, is_lost(*thread, at));
                 }
                 if step.thread == *thread {
                     cpu_ns = step.cpu_ns;
                 }
                 receiver.step(Step { thread: *thread, own: step.thread == *thread, cpu_ns, ..step })?;
             }
-            discards.for_each(|(_, slot, cause)| receiver.discard(*thread, *slot, *cause));
+            discards.for_each(|(at, (_, slot, cause))| receiver.discard(*thread, *slot, *cause, is_lost(*thread, at)));
             receiver.end_microset(*thread);
         }
         if !self.discards.is_empty() {
+            // Threads that did not run have the pages' frames to give back; what has come there since is another content.
+            let is_lost = self.threads.is_empty();
             let others = (0..).take(self.cpu_ns.len()).filter(|thread| !self.threads.contains(thread));
             for (thread, (_, slot, cause)) in
                 others.flat_map(|thread| self.discards.iter().map(move |one| (thread, one)))
             {
-                receiver.discard(thread, *slot, *cause);
+                receiver.discard(thread, *slot, *cause, is_lost);
             }
         }
         receiver.end_turn();

@@ -478,3 +478,42 @@ fn freed_pages_that_are_far_are_dropped() {
     assert_eq!(of(Some(Cause::Freed), 200), (0, 0, 200));
     assert_eq!(of(Some(Cause::Unmapped), 200), (0, 0, 800));
 }
+
+/// A page that one thread discards and writes to again in the same microset has content, whatever others had there before.
+#[test]
+fn what_is_written_after_a_discard_is_content_for_threads_that_did_not_run() {
+    const PAGE: u32 = 5_000;
+    let head = Head { page_bytes: 4096, microset_pages: 1_024, ..Head::default() };
+    let of = |is_discarded: bool| {
+        let mut writer = Writer::new(Vec::new(), &head).unwrap();
+        writer.region(&Region { name: "far".into(), pages: 1 << 30 }).unwrap();
+        let touch = |writer: &mut Writer<Vec<u8>>, thread: u32, page: u32, is_first: bool| {
+            writer.touch(&Reference { thread, page, is_first, ..Reference::default() }).unwrap();
+        };
+        // Another thread has had it.
+        touch(&mut writer, 1, PAGE, true);
+        writer.end_microset(Written::All).unwrap();
+        touch(&mut writer, 0, PAGE, false);
+        if is_discarded {
+            writer.discard(&Discard { region: 0, page: PAGE, pages: 1, cause: Cause::Discarded }).unwrap();
+            touch(&mut writer, 0, PAGE, true);
+        }
+        writer.end_microset(Written::All).unwrap();
+        for page in 0..400 {
+            touch(&mut writer, 0, page, true);
+            if page % 10 == 9 {
+                writer.end_microset(Written::All).unwrap();
+            }
+        }
+        touch(&mut writer, 0, PAGE, false);
+        writer.end_microset(Written::None).unwrap();
+        writer.finish().unwrap();
+        planned(&std::mem::take(writer.sink()), &[case(101, Eviction::Lru)])
+    };
+    for is_discarded in [false, true] {
+        let (plans, tape) = of(is_discarded);
+        let last = tape[&0].iter().map(|(arrival, _)| arrival).rfind(|arrival| arrival.page == PAGE);
+        assert!(last.is_some_and(|arrival| arrival.fetched), "{is_discarded}: {last:?}");
+        assert!(plans[0].pages_out > 0, "{is_discarded}: {:?}", plans[0]);
+    }
+}
