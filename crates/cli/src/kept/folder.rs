@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Each file is written beside its place and renamed, so that of runs at the same time the last one counts, and none is there in part. All
-//! together take 1 GiB at most: those that were not used for the longest time go.
+//! together take 1 GiB at most: those that were not used for the longest time go, of the run that is beginning its tapes, too.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, Permissions};
@@ -73,9 +73,10 @@ impl Folder {
         place.persist(self.path(name)).map_err(|error| error.error)
     }
 
-    /// The files of a key were used now.
-    pub fn used(&self, key: &str) {
-        for (path, ..) in self.files().into_iter().filter(|(path, ..)| key_of(path) == key) {
+    /// The files of a key were used now, of its tapes this one.
+    pub fn used(&self, key: &str, tape: &Path) {
+        let is_used = |path: &Path| key_of(path) == key && (path == tape || !is_tape(path));
+        for (path, ..) in self.files().into_iter().filter(|(path, ..)| is_used(path)) {
             // It counts as older than it is, if it cannot be.
             let _ = File::options().append(true).open(path).and_then(|file| file.set_modified(SystemTime::now()));
         }
@@ -83,22 +84,26 @@ impl Folder {
 
     /// Removes what was planned from a trace that is replaced.
     pub fn remove_tapes(&self, key: &str) {
-        let is_tape = |path: &Path| path.extension().is_some_and(|ending| ending == "tape");
         for (path, ..) in self.files().into_iter().filter(|(path, ..)| key_of(path) == key && is_tape(path)) {
             let _ = fs::remove_file(path);
         }
     }
 
-    /// Makes room: of the keys other than `but`, those that were used least lately go, until all take no more than `bytes_max`.
+    /// Makes room: of the keys other than `but`, those that were used least lately go, until all take no more than `bytes_max`; then tapes of `but`,
+    /// all except the one that was used last.
     pub fn bound(&self, but: &str, bytes_max: u64) {
         for folder in self.abandoned_folders() {
             let _ = fs::remove_dir_all(folder);
         }
         let mut keys: BTreeMap<String, (SystemTime, u64, Vec<PathBuf>)> = BTreeMap::new();
+        let mut own_tapes = Vec::new();
         for (path, used, bytes) in self.files() {
             if is_new(&path) && used.elapsed().is_ok_and(|idle| idle > ABANDONED) {
                 let _ = fs::remove_file(&path);
                 continue;
+            }
+            if key_of(&path) == but && is_tape(&path) {
+                own_tapes.push((used, bytes, path.clone()));
             }
             let of = keys.entry(key_of(&path)).or_insert((used, 0, Vec::new()));
             *of = (of.0.max(used), of.1 + bytes, std::mem::take(&mut of.2));
@@ -113,6 +118,15 @@ impl Folder {
             }
             // Without its description nothing of it is used.
             paths.iter().rev().for_each(|path| drop(fs::remove_file(path)));
+            all -= bytes;
+        }
+        own_tapes.sort_unstable();
+        own_tapes.pop();
+        for (_, bytes, path) in own_tapes {
+            if all <= bytes_max {
+                break;
+            }
+            let _ = fs::remove_file(path);
             all -= bytes;
         }
     }
@@ -140,6 +154,10 @@ impl Folder {
 
 fn is_new(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(NEW))
+}
+
+fn is_tape(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending == "tape")
 }
 
 /// The key that a file is of; of one that is being written, its name.
@@ -176,7 +194,7 @@ mod tests {
         folder.bound("c", 1_000);
         assert_eq!(names().len(), 10, "the abandoned file is gone: {:?}", names());
         assert!(being_written.exists());
-        folder.used("a");
+        folder.used("a", &folder.path("a-4096.tape"));
         folder.bound("c", 650);
         let left: Vec<String> = names().into_iter().filter(|name| !name.starts_with(NEW)).collect();
         assert_eq!(left, ["a-4096.tape", "a.json", "a.trace", "c-4096.tape", "c.json", "c.trace"]);
@@ -184,6 +202,20 @@ mod tests {
         assert_eq!(names().len(), 4);
         folder.remove_tapes("a");
         assert_eq!(names().len(), 3);
+        // Of the key that is in use tapes go, but for the one that was used last.
+        for (age, pages) in [(30, 1), (20, 2), (10, 3), (15, 4)] {
+            let path = folder.path(&format!("a-{pages}.tape"));
+            folder.write(&format!("a-{pages}.tape"), &[0; 100]).unwrap();
+            let file = File::options().append(true).open(path).unwrap();
+            file.set_modified(SystemTime::now() - Duration::from_secs(age * 3600)).unwrap();
+        }
+        folder.used("a", &folder.path("a-2.tape"));
+        let tapes = || names().into_iter().filter(|name| name.ends_with(".tape")).collect::<Vec<_>>();
+        folder.bound("a", 400);
+        assert_eq!(tapes(), ["a-2.tape", "a-3.tape"]);
+        folder.bound("a", 0);
+        assert_eq!(tapes(), ["a-2.tape"]);
+        assert!(names().contains(&"a.trace".into()) && names().contains(&"a.json".into()));
         let modes = folder.files().iter().map(|(path, ..)| fs::metadata(path).unwrap().mode() & 0o777).max();
         assert_eq!((modes, fs::metadata(folder.path("")).unwrap().mode() & 0o777), (Some(0o600), 0o700));
     }

@@ -56,6 +56,20 @@ struct Description {
     objects: Vec<(String, String)>,
 }
 
+/// Parts of the recorded peak for which there is a tape each.
+const SIZES: u64 = 100;
+
+/// The size that a tape is planned for where a program has so many pages: with all that it touched it needs no more, and below it is a whole number of
+/// hundredths of that. So runs whose local memory differs by little have the same tape.
+fn planned_size(local_pages: u64, peak_pages: u64) -> u64 {
+    let step = (peak_pages / SIZES).max(1);
+    match local_pages {
+        all if all >= peak_pages => peak_pages,
+        little if little < step => little,
+        some => some / step * step,
+    }
+}
+
 /// References in a plan, several for each of the trace, that are planned for at the start of a run at most.
 const STEPS_MAX: u64 = 16 << 20;
 /// For each reference of the trace; a trace that is long by itself is planned.
@@ -130,21 +144,20 @@ impl Kept {
     /// The tape for so much local memory, which is planned if there is none yet, and where it comes from. `None`: the program is to be
     /// recorded.
     pub fn tape(&mut self, local: ByteCount) -> Option<(CheckedTape, String)> {
-        self.description.as_ref()?;
-        let local_pages = local.0 / PAGE_BYTES as u64;
+        let local_pages = planned_size(local.0 / PAGE_BYTES as u64, self.description.as_ref()?.peak_pages);
         let path = self.path(&format!("-{local_pages}.tape"));
         let kept = if path.exists() { CheckedTape::read(&path).map_err(say).ok() } else { None };
         if let Some(tape) = kept {
-            self.folder.used(&self.key.name);
+            self.folder.used(&self.key.name, &path);
             return Some((tape, format!("kept in {}", path.display())));
         }
         let begun = Instant::now();
         match self.plan(local_pages) {
             Ok(bytes) => {
-                self.folder.used(&self.key.name);
                 if let Err(error) = self.folder.write(&format!("{}-{local_pages}.tape", self.key.name), &bytes) {
                     say(format_args!("{}: {error}; the tape is followed, and not kept", path.display()));
                 }
+                self.folder.used(&self.key.name, &path);
                 self.folder.bound(&self.key.name, BYTES_MAX);
                 let tape = CheckedTape::of(&path, bytes).map_err(say).ok()?;
                 let took = begun.elapsed().as_secs_f64();
@@ -288,5 +301,17 @@ mod tests {
         assert!(is_too_mixed(3 << 20, 30 << 20));
         assert!(!is_too_mixed(1 << 30, 2 << 30), "one that is long by itself");
         assert!(!is_too_mixed(1_000, 16_000), "a short one");
+    }
+
+    #[test]
+    fn sizes_that_differ_by_little_have_the_same_tape() {
+        assert_eq!(
+            [10_000, 10_001, u64::MAX].map(|local| planned_size(local, 10_000)),
+            [10_000; 3],
+            "all that it touched"
+        );
+        assert_eq!([9_999, 5_099, 5_000, 100].map(|local| planned_size(local, 10_000)), [9_900, 5_000, 5_000, 100]);
+        assert_eq!([99, 1].map(|local| planned_size(local, 10_000)), [99, 1], "never none");
+        assert_eq!([7, 40].map(|local| planned_size(local, 50)), [7, 40], "a page at least");
     }
 }
