@@ -25,6 +25,16 @@ fn answer<T>(outcome: Result<T, i32>) -> Result<T, c_int> {
     })
 }
 
+/// Where a call is to write what was before; none: null. The page around it is not overwritten by the program itself.
+///
+/// # Safety
+/// It is null or the program's.
+unsafe fn wanted<'a, T>(old: *mut T) -> Option<&'a mut T> {
+    trap::take_back(old.addr(), size_of::<T>());
+    // SAFETY: the caller's promise.
+    unsafe { old.as_mut() }
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
     // libc keeps the action of SIGABRT for abort(3).
@@ -43,7 +53,7 @@ pub unsafe extern "C" fn sigaction(signal: c_int, new: *const libc::sigaction, o
     match answer(action::change(signal, new)) {
         Ok(before) => {
             // SAFETY: null or the program's structure.
-            if let Some(old) = unsafe { old.as_mut() } {
+            if let Some(old) = unsafe { wanted(old) } {
                 old.sa_sigaction = before.handler;
                 #[allow(clippy::cast_possible_truncation, reason = "all flags are in the lower half")]
                 let flags = before.flags as u32;
@@ -80,7 +90,7 @@ unsafe fn change_mask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c
     match mask::change(how, set) {
         Ok(before) => {
             // SAFETY: null or the program's set, of which libc fills the kernel's part only.
-            if let Some(old) = unsafe { old.cast::<u64>().as_mut() } {
+            if let Some(old) = unsafe { wanted(old.cast::<u64>()) } {
                 *old = before;
             }
             0
@@ -130,7 +140,7 @@ pub unsafe extern "C" fn sigaltstack(new: *const stack_t, old: *mut stack_t) -> 
     match answer(stacks::altstack::change(new, (&raw const here).addr())) {
         Ok(before) => {
             // SAFETY: null or the program's structure.
-            if let Some(old) = unsafe { old.as_mut() } {
+            if let Some(old) = unsafe { wanted(old) } {
                 *old = before;
             }
             0
