@@ -137,12 +137,16 @@ impl PageTable {
         now.state().is_busy() && (now.waited() || self.wait_on(page, now))
     }
 
-    /// Counts pages that are not `Untouched`, by chunk.
+    /// Counts pages that are not `Untouched`, by chunk. What was ever touched is known to reach as far as a chunk before that counts a page: another
+    /// thread that touches a page there goes by the count.
     fn count(&self, page: PageNo, from: State, to: State) {
         let (was_counted, is_counted) = (from != State::Untouched, to != State::Untouched);
-        if is_counted && !was_counted && self.chunk(page).fetch_add(1, Relaxed) == 0 {
-            self.touched_first.fetch_min(page.0 / CHUNK_PAGES, Relaxed);
-            self.touched_end.fetch_max(page.0 / CHUNK_PAGES + 1, Relaxed);
+        if is_counted && !was_counted {
+            if self.chunk(page).load(Acquire) == 0 {
+                self.touched_first.fetch_min(page.0 / CHUNK_PAGES, Relaxed);
+                self.touched_end.fetch_max(page.0 / CHUNK_PAGES + 1, Relaxed);
+            }
+            self.chunk(page).fetch_add(1, AcqRel);
         }
         if was_counted && !is_counted {
             self.chunk(page).fetch_sub(1, Relaxed);
@@ -295,6 +299,29 @@ fn split(hash: u128) -> [u64; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::simulated::{Chances, simulate};
+    use std::sync::Arc;
+
+    /// Another thread touches the first page there, and may be interrupted anywhere.
+    #[test]
+    fn a_thread_finds_again_what_it_has_touched() {
+        for seed in 0..if cfg!(miri) { 4 } else { 2_000 } {
+            let report = simulate(seed, Chances::default(), |current| {
+                let table = Arc::new(PageTable::new(1 << 10).unwrap());
+                let touch = |table: &PageTable, page| {
+                    table.transition(page, Entry::new(State::Untouched), Entry::new(State::Fetching)).unwrap();
+                };
+                let other = Arc::clone(&table);
+                let thread = current.spawn("other", move || touch(&other, PageNo(700)));
+                touch(&table, PageNo(701));
+                let mut seen = Vec::new();
+                table.for_each_touched(PageNo(701), 1, |page| seen.push(page));
+                assert_eq!(seen, [PageNo(701)]);
+                current.join(thread);
+            });
+            assert_eq!(report.failure, None, "seed {seed}");
+        }
+    }
 
     #[test]
     fn walks_only_what_was_touched() {
