@@ -50,6 +50,11 @@ pub trait EvictionPolicy: Send {
     /// A victim could not leave (pinned, locked in memory) and is put back: it stays resident and should not be tried again soon.
     fn putback(&mut self, page: PageNo);
 
+    /// A victim is not to leave now, for a reason of another's, and is put back: it stays resident, and nothing is known of its use.
+    fn spared(&mut self, page: PageNo) {
+        self.putback(page);
+    }
+
     /// A victim left the swap cache untouched: it is remote now (or dropped).
     fn written_back(&mut self, page: PageNo);
 

@@ -105,6 +105,10 @@ impl EvictionPolicy for S3Fifo {
         self.lists.push(page, Queue::Main, HIT_ROUNDS);
     }
 
+    fn spared(&mut self, page: PageNo) {
+        self.lists.push(page, Queue::Main, 0);
+    }
+
     fn written_back(&mut self, page: PageNo) {
         match self.lists.place(page) {
             Place::TakenYoung => {

@@ -57,6 +57,10 @@ impl EvictionPolicy for SecondChance {
         self.lists.push(page, Queue::Main, HIT_ROUNDS);
     }
 
+    fn spared(&mut self, page: PageNo) {
+        self.lists.push(page, Queue::Main, 0);
+    }
+
     fn written_back(&mut self, _page: PageNo) {}
 
     fn resize(&mut self, _capacity_pages: usize) {}

@@ -26,7 +26,7 @@ impl ByTape {
     /// Victims of the policy that no tape holds, as far as there are; those that it named beside them are put back.
     fn free_victims(&mut self, count: usize, out: &mut Vec<PageNo>) {
         let (end, mut stay) = (out.len() + count, Vec::new());
-        // As a rule none is held, and no page is named that is not to leave: one that is put back counts as used.
+        // As a rule none is held, and no page is named that is not to leave: one that is put back loses its place.
         let mut wanted = count;
         for _ in 0..ROUNDS {
             let mut named = Vec::new();
@@ -46,7 +46,7 @@ impl ByTape {
             }
             wanted = AT_A_TIME.max(end - out.len());
         }
-        stay.into_iter().for_each(|page| self.policy.putback(page));
+        stay.into_iter().for_each(|page| self.policy.spared(page));
     }
 
     /// Victims that `next` takes out of what is held, of those that the policy has.
@@ -125,6 +125,7 @@ impl EvictionPolicy for ByTape {
 mod tests {
     use super::*;
     use crate::make;
+    use std::collections::HashSet;
 
     fn by_tape(pages: u32) -> (ByTape, SharedHolds) {
         let holds = SharedHolds::default();
@@ -172,6 +173,40 @@ mod tests {
             }
         }
         assert_eq!(ours, expected);
+    }
+
+    /// Pages of a tape that has ended, and others that are walked through in rounds from then on.
+    #[test]
+    fn what_was_held_is_not_hot_once_the_tape_has_ended() {
+        const BUDGET: usize = 1_000;
+        let holds = SharedHolds::default();
+        let mut policy = ByTape::new(make("s3-fifo", BUDGET).unwrap(), holds.clone());
+        for page in 0..900 {
+            holds.lock().hold(PageNo(page), true, 0);
+            policy.arrived(PageNo(page), Arrival::FirstTouch);
+        }
+        // The evictor asks ahead of need all the time, and gets none.
+        (0..100).for_each(|_| policy.spare_victims(8, &mut Vec::new()));
+        holds.lock().suspend(0);
+        let mut resident = HashSet::new();
+        let faults = [(); 8].map(|()| {
+            let mut faults = 0;
+            for page in (2_000..2_800).map(PageNo) {
+                if !resident.insert(page) {
+                    continue;
+                }
+                faults += 1;
+                policy.arrived(page, Arrival::Demand);
+                let mut victims = Vec::new();
+                policy.victims(policy.resident().saturating_sub(BUDGET), &mut victims);
+                for victim in victims {
+                    policy.written_back(victim);
+                    resident.remove(&victim);
+                }
+            }
+            faults
+        });
+        assert_eq!(faults[3..], [0; 5], "{faults:?}");
     }
 
     #[test]
