@@ -287,6 +287,11 @@ fn with_a_tape_a_share_is_of_the_recorded_peak() {
     assert!(refused(&["--local", "20%"]).contains("or a tape with --tape"));
     assert!(refused(&["--tape", "/nonexistent/a.tape"]).starts_with("--tape: /nonexistent/a.tape: No such file"));
     assert!(refused(&["--tape", "/dev/null"]).contains("a tape is a file"));
+    let hostile = directory.path().join("hostile.tape");
+    std::fs::write(&hostile, tape(1 << 60)).unwrap();
+    let why = refused(&["--tape", &hostile.display().to_string(), "--local", "20%"]);
+    assert!(why.contains("the head cannot be read"), "more pages than there are numbers for: {why}");
+    std::fs::remove_file(&hostile).unwrap();
     let folder = directory.path().display().to_string();
     assert!(
         refused(&["--tape", &folder]).contains("no tape in it can be used"),

@@ -10,7 +10,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Variables by which programs are told how many threads to start, and how OpenMP divides loops among them.
 const THREAD_VARIABLES: [&str; 11] = [
@@ -39,7 +39,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// The key of a run: format, program, arguments, numbers of threads, heap. What the arguments name may change.
+    /// The key of a run: format, program, arguments, the folder of a script, numbers of threads, heap. What the arguments name may change.
     ///
     /// # Errors
     /// The program's file cannot be read.
@@ -59,6 +59,9 @@ impl Key {
             identity(&file)?,
             settings.heap
         );
+        if let Some(folder) = script_folder(arguments) {
+            text += &format!("script in {}\n", folder.display());
+        }
         for name in THREAD_VARIABLES {
             if let Some(value) = env(name) {
                 text += &format!("{name}={value}\n");
@@ -67,6 +70,20 @@ impl Key {
         let name = format!("{:016x}", Head::digest([text.as_bytes()]));
         Ok(Key { text, name })
     }
+}
+
+/// The folder of a script that is named relative to the working directory: two scripts of the same name are different programs. A script is the first
+/// argument that is no option, where that looks like the name of a file; whether there is such a file does not matter, because another run may
+/// write it.
+fn script_folder(arguments: &[OsString]) -> Option<PathBuf> {
+    let first = Path::new(arguments.iter().find(|argument| !argument.as_bytes().starts_with(b"-"))?);
+    let ends_as_file =
+        first.extension().and_then(|ending| ending.as_bytes().first()).is_some_and(u8::is_ascii_alphabetic);
+    if first.is_absolute() || !(ends_as_file || first.components().count() > 1) {
+        return None;
+    }
+    let folder = std::env::current_dir().ok()?.join(first.parent()?);
+    Some(folder.canonicalize().unwrap_or(folder))
 }
 
 /// Tells a file of a program or library from another version of it: its build-id; where it has none, its length and when it was changed.
@@ -81,4 +98,24 @@ pub fn identity(path: &Path) -> io::Result<String> {
     }
     let found = fs::metadata(path)?;
     Ok(format!("{} bytes, changed {}.{:09}", found.len(), found.mtime(), found.mtime_nsec()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(words: &[&str]) -> Option<PathBuf> {
+        script_folder(&words.iter().map(OsString::from).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_script_of_another_folder_is_another_program() {
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(folder(&["-u", "fft.py", "input.npy"]).as_ref(), Some(&here), "an option is no script");
+        assert_eq!(folder(&["src/lib.rs"]), Some(here.join("src")));
+        assert_eq!(folder(&["src/../src/fft"]), Some(here.join("src")), "one folder, by two names");
+        for other in [&[][..], &["4096"], &["0.5"], &["-x"], &["all", "fft.py"], &["/srv/fft.py"]] {
+            assert_eq!(folder(other), None, "{other:?}");
+        }
+    }
 }

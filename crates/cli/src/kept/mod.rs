@@ -138,7 +138,7 @@ impl Kept {
     /// All that the program touched when it was recorded, and the trace that says so; `None`: it was not.
     pub fn recorded_peak(&self) -> Option<(ByteCount, PathBuf)> {
         let description = self.description.as_ref()?;
-        Some((ByteCount(description.peak_pages * PAGE_BYTES as u64), self.path(".trace")))
+        Some((ByteCount(description.peak_pages.saturating_mul(PAGE_BYTES as u64)), self.path(".trace")))
     }
 
     /// The tape for so much local memory, which is planned if there is none yet, and where it comes from. `None`: the program is to be

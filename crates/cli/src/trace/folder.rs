@@ -119,7 +119,7 @@ pub fn paths(folder: &Path) -> io::Result<Vec<PathBuf>> {
     with_ending(folder, ENDING)
 }
 
-/// The files of a folder whose names end so.
+/// The files of a folder whose names end so; what is no file (a folder, a pipe) is passed over.
 ///
 /// # Errors
 /// It cannot be read.
@@ -127,7 +127,7 @@ pub fn with_ending(folder: &Path, ending: &str) -> io::Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
-        if path.extension().is_some_and(|found| found == ending) {
+        if path.extension().is_some_and(|found| found == ending) && path.is_file() {
             paths.push(path);
         }
     }
@@ -191,4 +191,22 @@ fn text(traces: &[Listed]) -> String {
         more => format!("{more} more: --json lists all\n"),
     };
     format!("{rows}\n{more}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn what_is_no_file_is_passed_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let in_folder = |name: &str| folder.path().join(name);
+        fs::create_dir(in_folder("a.trace")).unwrap();
+        let _socket = UnixListener::bind(in_folder("b.trace")).unwrap();
+        fs::write(in_folder("c.trace"), "damaged").unwrap();
+        fs::write(in_folder("d.tape"), "").unwrap();
+        assert_eq!(paths(folder.path()).unwrap(), [in_folder("c.trace")]);
+        assert_eq!(list(folder.path()).unwrap().len(), 1);
+    }
 }

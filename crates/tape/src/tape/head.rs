@@ -120,7 +120,7 @@ impl TapeHead {
             microset_pages: left.small()?,
             begun_unix_s: left.number()?,
             local_pages: left.number()?,
-            peak_pages: left.number()?,
+            peak_pages: left.small()?.into(),
             eviction: left.text()?,
             has_intervals: version > 1 && left.number()? == 1,
             ..TapeHead::default()
