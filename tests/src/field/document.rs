@@ -38,8 +38,8 @@ projects' suites. Each case has, on each fault path, exactly one outcome:
 - **named**: a message with these words; the run ends with 125, or else output and exit code are as natively. In cases marked † the program
   goes on, but not as natively: the message says in what.
 
-A test shows each cell: `lifecycle::field::NAME::PATH`, where a name has no `::`. Budgets are 16 MiB. *Unprivileged* is an
-ordinary user. On the monitor path such a user is refused with the remedy, whatever the program is, unless the machine lets anybody serve the
+A test shows each cell: `lifecycle::field::NAME::PATH`, where a name has no `::`; where both cells of the inline path say the same, only
+`./dev test --full` runs both. Budgets are 16 MiB. *Unprivileged* is an ordinary user. On the monitor path such a user is refused with the remedy, whatever the program is, unless the machine lets anybody serve the
 faults of system calls; that is shown for each case, too.
 
 This file is made from `tests/src/field/table.rs` (by `UPDATE_REFERENCE=1 cargo test -p hinterland-tests --test repository cases`; a test

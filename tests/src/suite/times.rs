@@ -1,7 +1,10 @@
-//! How long each test of a suite took: the slowest are printed at the end, and all are listed in `target/tests/times.txt`.
+//! How long each test of a suite took: the slowest are printed at the end, and all are listed in `target/tests/times.txt`, suite after
+//! suite.
 
 use crate::places;
 use std::fmt::Write as _;
+use std::fs::OpenOptions;
+use std::io::Write as _;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -30,5 +33,6 @@ pub fn print() {
     for (took, test) in &taken {
         let _ = writeln!(list, "{:.2} {test}", took.as_secs_f64());
     }
-    let _ = std::fs::write(places::tests().join("times.txt"), list);
+    let times = OpenOptions::new().create(true).append(true).open(places::tests().join("times.txt"));
+    let _ = times.and_then(|mut times| times.write_all(list.as_bytes()));
 }

@@ -33,26 +33,29 @@ const PROGRAMS: [&str; 17] = [
 /// a library that may itself unwind refuses: on the inline path they run with the build as it is shipped alone, under both heap modes.
 const CANCELLED: [&str; 2] = ["waiting", "cancelling"];
 
-/// The tests of this file: every triple of program, fault path and feature set, with the build that has assertions and with the one as
-/// it is shipped. The heap modes take turns from one triple to the next, and the two builds begin with different ones, so that each
-/// combination is run by one of them; with `--full` by both.
+/// The tests of this file. With the build that has assertions: every triple of program, fault path and feature set, and the heap modes
+/// take turns. With the build as it is shipped: every pair of program and fault path, and feature sets and heap modes take turns. With
+/// `--full`, every combination with both builds.
 pub fn trials() -> Vec<Trial> {
-    let mut trials = Vec::new();
     let asserts = places::launcher().is_ok_and(|launcher| launcher.parent().is_some_and(|build| build.ends_with("ci")));
+    let mut trials = Vec::new();
     for (number, program) in PROGRAMS.into_iter().enumerate() {
         for path in PATHS {
             let in_one_build = CANCELLED.contains(&program) && path != "monitor";
             if asserts && in_one_build {
                 continue;
             }
-            for (place, features) in features_of(path).iter().enumerate() {
-                let turn = HEAPS[(number + place + usize::from(asserts)) % HEAPS.len()];
-                let runs = |heap| suite::full() || in_one_build || program == "rare" || heap == turn;
+            let every = suite::full() || in_one_build || program == "rare";
+            let sets = features_of(path);
+            for (place, features) in sets.iter().enumerate() {
+                let feature_turn = asserts || place == number % sets.len();
+                let heap_turn = HEAPS[(number + place + usize::from(asserts)) % HEAPS.len()];
                 let variants = HEAPS.map(|heap| Variant { path, features, heap, ..Variant::DEFAULT });
                 trials.extend(
                     variants
                         .into_iter()
-                        .filter(|variant| differs(program, variant) && runs(variant.heap))
+                        .filter(|variant| differs(program, variant))
+                        .filter(|variant| every || feature_turn && variant.heap == heap_turn)
                         .map(|variant| trial(program, variant)),
                 );
             }

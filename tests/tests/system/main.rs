@@ -20,6 +20,10 @@ fn main() -> ExitCode {
     let mut trials =
         [e2e.collect(), lifecycle::trials(), conformance::trials()].into_iter().flatten().collect::<Vec<_>>();
     let names = trials.iter().map(|trial| trial.name().to_owned()).collect();
+    if !suite::full() {
+        let others = lifecycle::only_in_full();
+        trials.retain(|trial| !others.contains(trial.name()));
+    }
     trials.push(suite::trial("repository::named_in_the_specification", || None, move || named(names)));
     trials.push(suite::trial("repository::every_pair_of_settings", || None, pairs));
     suite::run(trials).exit_code()

@@ -7,6 +7,7 @@ use hinterland_tests::launch::{Ended, Launch, c_program};
 use hinterland_tests::suite::Trial;
 use hinterland_tests::unprivileged::{Nobody, anybody_may_serve_faults};
 use hinterland_tests::{places, skips, suite};
+use std::collections::HashSet;
 use std::path::Path;
 use std::process::Command;
 
@@ -15,9 +16,21 @@ const REFUSED: i32 = 125;
 
 /// The tests of this file.
 pub fn trials() -> Vec<Trial> {
-    let cases = KINDS.iter().flat_map(|(_, cases)| *cases);
-    let run = cases.filter(|case| !matches!(case.proof, Proof::Test(_)));
-    run.flat_map(|case| WAYS.iter().zip(case.outcomes).map(|(way, outcome)| trial(case, *way, outcome))).collect()
+    cases()
+        .flat_map(|case| WAYS.iter().zip(case.outcomes).map(move |(way, outcome)| trial(case, *way, outcome)))
+        .collect()
+}
+
+/// Those that only `--full` runs: where the outcome on the inline path is the same with and without privileges, these take turns.
+pub fn only_in_full() -> HashSet<String> {
+    const INLINE: [usize; 2] = [1, 3];
+    let same = cases().filter(|case| case.outcomes[INLINE[0]] == case.outcomes[INLINE[1]]);
+    same.zip(INLINE.into_iter().cycle()).map(|(case, way)| case.test(WAYS[way])).collect()
+}
+
+/// Those that are tests of this file.
+fn cases() -> impl Iterator<Item = &'static Case> {
+    KINDS.iter().flat_map(|(_, cases)| *cases).filter(|case| !matches!(case.proof, Proof::Test(_)))
 }
 
 fn trial(case: &'static Case, way: Way, outcome: Outcome) -> Trial {

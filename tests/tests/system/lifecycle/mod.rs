@@ -62,6 +62,8 @@ mod tuning;
 
 use hinterland_tests::suite::{Share, Trial};
 
+pub use field::only_in_full;
+
 /// The tests of all files. Those of lost nodes and cut networks wait most of the time. `kills` looks at what appears in directories
 /// that all share, and `start_up` reports times: they need the machine alone.
 pub fn trials() -> Vec<Trial> {
