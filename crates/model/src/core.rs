@@ -30,7 +30,9 @@ struct Core {
     window: VecDeque<(u32, u64)>,
     measured_at: Option<u64>,
     end: u64,
-    /// When all of its misses were done for the first time.
+    /// Instructions after its last miss, if some of its misses are measured.
+    tail: u64,
+    /// When its last instruction, and all of its misses, were done for the first time.
     through_at: Option<u64>,
 }
 
@@ -62,6 +64,9 @@ impl<'s> Cores<'s> {
                 let core = &mut cores[usize::from(misses[index].core)];
                 core.measured_from += usize::from(index < part.measured_from);
                 core.own.push(u32::try_from(index).expect("fewer than 2^32 misses"));
+            }
+            for (core, tail) in cores[part.cores.clone()].iter_mut().zip(&part.tails) {
+                core.tail = *tail;
             }
         }
         Cores {
@@ -167,10 +172,20 @@ impl<'s> Cores<'s> {
             core.end = core.end.max(now);
         }
         if core.next == core.own.len() && core.outstanding == 0 {
-            core.through_at.get_or_insert(core.end.max(core.dispatched_at));
-            self.begin_again(number, now);
+            let end = self.end_of(number);
+            self.cores[number].through_at.get_or_insert(end);
+            self.begin_again(number, end);
         }
         self.advance(number, now, ready);
+    }
+
+    /// When a core whose misses are done is done with the instructions behind them, too.
+    fn end_of(&mut self, number: usize) -> u64 {
+        let tail = self.cores[number].tail;
+        let all_left = self.retire_before(number, self.cores[number].position + tail);
+        debug_assert!(all_left, "core {number} has a miss that is not done");
+        let core = &self.cores[number];
+        core.end.max(core.bound).max(core.dispatched_at + tail * self.instruction_ticks)
     }
 
     /// A program that is through before others runs its measured part again, so that these stay as disturbed as they were.
@@ -217,7 +232,7 @@ mod tests {
 
     /// One program on the first core.
     fn alone(count: usize) -> [Part; 1] {
-        [Part { misses: 0..count, measured_from: 0, instructions: 0, cores: 0..1 }]
+        [Part { misses: 0..count, measured_from: 0, instructions: 0, tails: Vec::new(), cores: 0..1 }]
     }
 
     /// A window of 10 instructions, one tick each.
@@ -263,6 +278,19 @@ mod tests {
     }
 
     #[test]
+    fn instructions_after_the_last_miss_take_their_time() {
+        let misses = [miss(1, 0, true)];
+        for (tail, done, ticks) in [(500, 5, 500), (500, 900, 899 + 490), (4, 20, 19), (0, 20, 19)] {
+            let parts = alone(1).map(|part| Part { tails: vec![tail], ..part });
+            let mut cores = Cores::new(&misses, &parts, &tiny());
+            cores.start(&mut Vec::new());
+            cores.complete(0, done, &mut Vec::new());
+            // From 1, when it was dispatched: without a window to wait for, or from the load's end on what is more than a window behind it.
+            assert_eq!(cores.measured_ticks(&parts[0]), ticks, "{tail} instructions after a load that is done at {done}");
+        }
+    }
+
+    #[test]
     fn a_dependent_miss_comes_after_the_data_and_the_hits_between() {
         let (misses, parts) = ([miss(1, 0, true), miss(1, 1, true), miss(1, 0, true)], alone(3));
         let mut cores = Cores::new(&misses, &parts, &tiny());
@@ -280,7 +308,7 @@ mod tests {
             on(1, miss(1, 1, true)),
             on(1, miss(1, 0, true)),
         ];
-        let parts = [Part { misses: 0..5, measured_from: 1, instructions: 0, cores: 0..2 }];
+        let parts = [Part { misses: 0..5, measured_from: 1, instructions: 0, tails: Vec::new(), cores: 0..2 }];
         let mut cores = Cores::new(&misses, &parts, &Parameters { llc_mshrs: 5, ..tiny() });
         // Two MSHRs each: the first core's second miss is a window behind, the second core's third waits for an MSHR, its second for the first core's data.
         assert_eq!(ready(&mut cores, |cores, out| cores.start(out)), [(0, 1), (1, 1)]);
@@ -302,6 +330,7 @@ mod tests {
             misses,
             measured_from,
             instructions: 0,
+            tails: Vec::new(),
             cores: core..core + 1,
         };
         let parts = [part(0..2, 1, 0), part(2..3, 2, 1)];

@@ -90,9 +90,9 @@ impl Counts {
 /// The measured part of one replay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Figures {
-    /// Ticks that it took.
+    /// Ticks that it took, from the dispatch of the first measured miss to the last instruction.
     pub ticks: u64,
-    /// Instructions in it.
+    /// Instructions in it: those behind the first measured miss of each core.
     pub instructions: u64,
     /// What was counted in it.
     pub counts: Counts,

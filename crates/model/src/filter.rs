@@ -74,8 +74,10 @@ pub struct Stream {
     pub measured_from: usize,
     /// Loads and stores that went in.
     pub references: u64,
-    /// Instructions, loads and stores among them.
+    /// Instructions up to the last reference that was taken, or to the program's end if it came before; loads and stores among them.
     pub instructions: u64,
+    /// Of each core, the instructions after its last miss. An empty list: none.
+    pub tails: Vec<u64>,
     /// Cores that the program runs on.
     pub cores: u32,
 }
@@ -152,10 +154,12 @@ impl Filter {
         self.stream.references >= self.references_max
     }
 
-    /// Instructions that touch no memory.
+    /// Instructions that touch no memory. A full filter counts none: they are behind the last reference.
     #[inline]
     pub fn work(&mut self, instructions: u64) {
-        self.cores[self.core].instructions += instructions;
+        if !self.is_full() {
+            self.cores[self.core].instructions += instructions;
+        }
     }
 
     /// A load at `address`, which is known once `after` is.
@@ -173,7 +177,8 @@ impl Filter {
     /// The stream, when the program is through.
     pub fn finish(mut self) -> Stream {
         self.stream.touched_pages = self.touched.iter().map(|word| word.count_ones()).sum();
-        self.stream.instructions += self.cores.iter().map(|core| core.instructions).sum::<u64>();
+        self.stream.tails = self.cores.iter().map(|core| core.instructions).collect();
+        self.stream.instructions += self.stream.tails.iter().sum::<u64>();
         if self.stream.references <= self.warm_up {
             self.stream.measured_from = 0;
         }
@@ -425,10 +430,25 @@ mod tests {
     fn the_filter_is_full_after_warm_up_and_measured_references() {
         let mut filter = Filter::new(1 << 20, 2, 3);
         for step in 0..10 {
+            filter.work(6);
             filter.load(step * 64, Data::READY);
         }
         assert!(filter.is_full());
         let stream = filter.finish();
         assert_eq!((stream.references, stream.misses.len(), stream.measured_from), (5, 5, 2));
+        // Five references and the work before each of them: what follows the last one is not of the stream.
+        assert_eq!((stream.instructions, stream.tails), (35, vec![0]));
+    }
+
+    #[test]
+    fn instructions_after_the_last_miss_are_the_tail_of_their_core() {
+        let mut filter = Filter::new(1 << 20, 0, ALL).on(2, 1);
+        for step in 0..CHUNK_REFERENCES + 1 {
+            filter.load(64 * step, Data::READY);
+        }
+        filter.work(9);
+        filter.load(0, Data::READY);
+        let stream = filter.finish();
+        assert_eq!((stream.tails, stream.instructions), (vec![0, 10], CHUNK_REFERENCES + 11));
     }
 }

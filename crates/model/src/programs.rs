@@ -22,8 +22,10 @@ pub struct Part {
     pub misses: Range<usize>,
     /// The first that is measured.
     pub measured_from: usize,
-    /// Instructions that are measured.
+    /// Instructions that are measured: of each core those behind its first measured miss, from whose dispatch on time is taken.
     pub instructions: u64,
+    /// Of each core, the instructions after its last miss; none where no miss is measured.
+    pub tails: Vec<u64>,
     /// The cores that it runs on.
     pub cores: Range<usize>,
 }
@@ -65,11 +67,12 @@ impl<'a> Programs<'a> {
         let Running { stream, compressed_bytes } = *program;
         let compressed_bytes = compressed_bytes.get(..stream.pages as usize).expect("a compressed size for each page");
         let (first, first_core) = (self.misses.len(), self.parts.last().map_or(0, |part| part.cores.end));
-        let warm_up: u64 = stream.misses[..stream.measured_from].iter().map(|miss| u64::from(miss.instructions)).sum();
+        let (instructions, tails) = measured(stream);
         self.parts.push(Part {
             misses: first..first + stream.misses.len(),
             measured_from: first + stream.measured_from,
-            instructions: stream.instructions - warm_up,
+            instructions,
+            tails,
             cores: first_core..first_core + stream.cores as usize,
         });
         if first_core == 0 {
@@ -94,6 +97,20 @@ impl<'a> Programs<'a> {
     }
 }
 
+/// Instructions behind the first measured miss of each core, and of these the ones after its last.
+fn measured(stream: &Stream) -> (u64, Vec<u64>) {
+    let mut has_begun = vec![false; stream.cores as usize];
+    let mut instructions = 0;
+    for miss in &stream.misses[stream.measured_from..] {
+        if std::mem::replace(&mut has_begun[usize::from(miss.core)], true) {
+            instructions += u64::from(miss.instructions);
+        }
+    }
+    let tails: Vec<u64> =
+        stream.tails.iter().zip(has_begun).map(|(tail, begun)| if begun { *tail } else { 0 }).collect();
+    (instructions + tails.iter().sum::<u64>(), tails)
+}
+
 /// Whether the lines of all programs can be counted.
 pub fn fit<'a>(streams: impl Iterator<Item = &'a Stream>) -> bool {
     streams.map(|stream| u64::from(stream.pages)).sum::<u64>() <= u64::from(u32::MAX / LINES_PER_PAGE)
@@ -105,7 +122,8 @@ mod tests {
 
     fn stream(misses: Vec<Miss>, pages: u32, cores: u32) -> Stream {
         let instructions = misses.iter().map(|miss| u64::from(miss.instructions)).sum();
-        Stream { misses, pages, touched_pages: 1, measured_from: 1, references: 2, instructions, cores }
+        let tails = vec![7; cores as usize];
+        Stream { misses, pages, touched_pages: 1, measured_from: 1, references: 2, instructions, tails, cores }
     }
 
     #[test]
@@ -120,17 +138,19 @@ mod tests {
             core,
         };
         let first = stream(vec![miss(0, NO_LINE, 0, 0), miss(64, 1, 1, 1)], 2, 2);
-        let second = stream(vec![miss(5, NO_LINE, 0, 0), miss(6, 7, 1, 0)], 1, 1);
+        let second = stream(vec![miss(5, NO_LINE, 0, 0), miss(6, 7, 1, 0), miss(7, NO_LINE, 0, 0)], 1, 1);
         let running = [(&first, [1, 2].as_slice()), (&second, [3, 4].as_slice())]
             .map(|(stream, compressed_bytes)| Running { stream, compressed_bytes });
         let programs = Programs::new(&running);
         assert_eq!(programs.misses[..2], first.misses);
-        assert_eq!(programs.misses[2..], [miss(133, NO_LINE, 0, 2), miss(134, 135, 3, 2)]);
+        assert_eq!(programs.misses[2..], [miss(133, NO_LINE, 0, 2), miss(134, 135, 3, 2), miss(135, NO_LINE, 0, 2)]);
         assert_eq!((programs.pages, programs.touched_pages, &*programs.compressed_bytes), (3, 2, [1, 2, 3].as_slice()));
         let parts: Vec<_> =
             programs.parts.iter().map(|part| (part.misses.clone(), part.measured_from, part.cores.clone())).collect();
-        assert_eq!(parts, [(0..2, 1, 0..2), (2..4, 3, 2..3)]);
-        assert!(programs.parts.iter().all(|part| part.instructions == 10));
+        assert_eq!(parts, [(0..2, 1, 0..2), (2..5, 3, 2..3)]);
+        // Time is taken from the first measured miss of a core: what was before it does not count, nor does a core that has none.
+        let measured: Vec<_> = programs.parts.iter().map(|part| (part.instructions, part.tails.clone())).collect();
+        assert_eq!(measured, [(7, vec![0, 7]), (17, vec![7])]);
         let large = Stream { pages: u32::MAX / 64, ..Stream::default() };
         assert!(fit([&large].into_iter()) && !fit([&large, &second].into_iter()));
     }
