@@ -34,6 +34,8 @@ struct Core {
     tail: u64,
     /// When its last instruction, and all of its misses, were done for the first time.
     through_at: Option<u64>,
+    /// And when they were for the last time.
+    rests_from: u64,
 }
 
 /// All cores at work.
@@ -168,15 +170,15 @@ impl<'s> Cores<'s> {
         let number = usize::from(self.misses[index as usize].core);
         let core = &mut self.cores[number];
         core.outstanding -= 1;
-        if core.through_at.is_none() {
-            core.end = core.end.max(now);
-        }
+        core.end = core.end.max(now);
         if core.next == core.own.len() && core.outstanding == 0 {
             let end = self.end_of(number);
             self.cores[number].through_at.get_or_insert(end);
-            self.begin_again(number, end);
+            self.cores[number].rests_from = end;
+            self.begin_again(number, now, ready);
+        } else {
+            self.advance(number, now, ready);
         }
-        self.advance(number, now, ready);
     }
 
     /// When a core whose misses are done is done with the instructions behind them, too.
@@ -188,16 +190,21 @@ impl<'s> Cores<'s> {
         core.end.max(core.bound).max(core.dispatched_at + tail * self.instruction_ticks)
     }
 
-    /// A program that is through before others runs its measured part again, so that these stay as disturbed as they were.
-    fn begin_again(&mut self, number: usize, now: u64) {
-        let core = &mut self.cores[number];
-        let has_measured = core.measured_from < core.own.len();
-        if self.parts.len() > 1 && has_measured && self.cores.iter().any(|core| core.through_at.is_none()) {
-            let core = &mut self.cores[number];
-            (core.next, core.dispatched_at) = (core.measured_from, now);
+    /// A program that is through before others runs its measured part again, so that these stay as disturbed as they were: on all of its cores at
+    /// once, when the last of them is through, because what one of them waits for may be another one's.
+    fn begin_again(&mut self, number: usize, now: u64, ready: &mut Vec<(u32, u64)>) {
+        let own = self.parts.iter().find(|part| part.cores.contains(&number)).expect("a core is of a program");
+        let at_rest = self.of(own).all(|core| core.next == core.own.len() && core.outstanding == 0);
+        if self.parts.len() == 1 || !at_rest || self.are_through() {
+            return;
+        }
+        let from = self.of(own).map(|core| core.rests_from).max().unwrap_or(now);
+        for core in &mut self.cores[own.cores.clone()] {
+            (core.next, core.dispatched_at) = (core.measured_from, from);
             core.window.clear();
             core.own[core.next..].iter().for_each(|index| self.done_at[*index as usize] = PENDING);
         }
+        own.cores.clone().for_each(|core| self.advance(core, now, ready));
     }
 
     /// Whether all misses are done.
@@ -286,7 +293,11 @@ mod tests {
             cores.start(&mut Vec::new());
             cores.complete(0, done, &mut Vec::new());
             // From 1, when it was dispatched: without a window to wait for, or from the load's end on what is more than a window behind it.
-            assert_eq!(cores.measured_ticks(&parts[0]), ticks, "{tail} instructions after a load that is done at {done}");
+            assert_eq!(
+                cores.measured_ticks(&parts[0]),
+                ticks,
+                "{tail} instructions after a load that is done at {done}"
+            );
         }
     }
 
@@ -321,6 +332,24 @@ mod tests {
         // From the second core's first miss, at 1, to the end of its last.
         assert!(cores.are_through() && cores.are_measured());
         assert_eq!(cores.measured_ticks(&parts[0]), 149);
+    }
+
+    #[test]
+    fn a_program_on_several_cores_runs_again_when_all_of_them_are_through() {
+        let on = |core, miss| Miss { core, ..miss };
+        // The second core's second miss waits for the data of the first core, which is through by then.
+        let misses =
+            [on(0, miss(1, 0, true)), on(1, miss(1, 0, true)), on(1, miss(20, 1, true)), on(2, miss(1, 0, true))];
+        let part = |misses, cores| Part { misses, measured_from: 0, instructions: 0, tails: Vec::new(), cores };
+        let parts = [part(0..3, 0..2), Part { measured_from: 3, ..part(3..4, 2..3) }];
+        let mut cores = Cores::new(&misses, &parts, &Parameters { llc_mshrs: 12, ..tiny() });
+        assert_eq!(ready(&mut cores, |cores, out| cores.start(out)), [(0, 1), (1, 1), (3, 1)]);
+        assert_eq!(ready(&mut cores, |cores, out| cores.complete(0, 10, out)), []);
+        assert_eq!(ready(&mut cores, |cores, out| cores.complete(1, 100, out)), [(2, 110)]);
+        assert_eq!(ready(&mut cores, |cores, out| cores.complete(2, 150, out)), [(0, 151), (1, 151)]);
+        assert_eq!(cores.measured_ticks(&parts[0]), 149);
+        assert_eq!(ready(&mut cores, |cores, out| cores.complete(3, 200, out)), []);
+        assert!(cores.are_through());
     }
 
     #[test]
