@@ -69,6 +69,25 @@ impl Bus {
         self.rates[granularity as usize].ticks(bytes)
     }
 
+    /// What it carried of what was sent since `earlier`, in millionths of what it could carry from the end of what was sent before to the end of this. A
+    /// queue that has grown meanwhile is thus carried in its own time, and no bus carries more than it can.
+    pub fn used_since(&self, earlier: &Bus, at: [u64; 2]) -> u64 {
+        let [lines, pages] = [Granularity::Line as usize, Granularity::Page as usize];
+        let end = |bus: &Bus, at: u64, server: usize| bus.free_at[server].max(at);
+        let used = |percent: u64, busy: u64, [from, to]: [u64; 2]| {
+            let millionths = u128::from(busy) * u128::from(percent) * 10_000 / u128::from((to - from).max(1));
+            u64::try_from(millionths).expect("at most all of it")
+        };
+        let busy = |server: usize| self.busy_ticks[server] - earlier.busy_ticks[server];
+        let of_server =
+            |percent, server| used(percent, busy(server), [end(earlier, at[0], server), end(self, at[1], server)]);
+        let of_both = |bus: &Bus, at| end(bus, at, lines).max(end(bus, at, pages));
+        match self.sharing {
+            Sharing::Kept { line_percent } => of_server(line_percent, lines) + of_server(100 - line_percent, pages),
+            _ => used(100, busy(lines) + busy(pages), [of_both(earlier, at[0]), of_both(self, at[1])]),
+        }
+    }
+
     /// All stands still for so long behind what was to be sent before, because another compute component sends.
     fn stop(&mut self, at: u64, ticks: u64) {
         for free_at in &mut self.free_at {
@@ -235,6 +254,34 @@ mod tests {
         assert_eq!((bus.send(Line, 200_000, 64), bus.send(Page, 200_100, 4096)), (200_720, 200_720 + 46_080));
         assert_eq!((bus.send(Line, 300_000, 64), bus.send(Page, 400_000, 4096)), (300_720, 446_080));
         assert_eq!((bus.bytes, bus.busy_ticks), ([192, 16_384], [2_160, 184_320]));
+    }
+
+    #[test]
+    fn a_bus_is_used_for_what_it_carries_and_no_more_than_all_of_it() {
+        let kept = Sharing::Kept { line_percent: 25 };
+        for (sharing, used) in [(Sharing::OneQueue, 500_000), (Sharing::Lent, 500_000), (kept, 500_000)] {
+            let mut bus = Bus::new(RATE, sharing);
+            bus.send(Page, 0, 4096);
+            let before = bus.clone();
+            // In twice the time that they take, one page and a third of one in lines: each server carries half of what it can.
+            let page = bus.ticks(Page, 4096);
+            let end = before.free_at.into_iter().max().expect("two");
+            let lines = if sharing == kept { 64 / 3 } else { 0 };
+            for _ in 0..lines {
+                bus.send(Line, end, 64);
+            }
+            bus.send(Page, end, 4096);
+            let measured = bus.used_since(&before, [end, end + 2 * page]);
+            assert!(measured.abs_diff(used) < 4_000, "{sharing:?}: {measured}");
+            // Far more than it can carry by then waits for it.
+            for _ in 0..1000 {
+                bus.send(Page, end, 4096);
+                bus.send(Line, end, 64);
+            }
+            let measured = bus.used_since(&before, [end, end + 2 * page]);
+            assert!(measured <= 1_000_000 && measured > 700_000, "{sharing:?}: {measured}");
+            assert_eq!(bus.used_since(&bus.clone(), [0, 0]), 0, "{sharing:?}");
+        }
     }
 
     #[test]

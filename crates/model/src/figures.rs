@@ -1,6 +1,5 @@
 //! What a replay counts.
 
-use crate::parameters::Parameters;
 use crate::time::{TICKS_PER_CYCLE, TICKS_PER_NS};
 
 /// Counters of one replay, since its start.
@@ -96,6 +95,8 @@ pub struct Figures {
     pub instructions: u64,
     /// What was counted in it.
     pub counts: Counts,
+    /// What the links carried from remote memory, in millionths of what they can.
+    pub down_millionths: u64,
 }
 
 #[expect(clippy::cast_precision_loss, reason = "figures are for people: 53 bits are enough")]
@@ -119,11 +120,9 @@ impl Figures {
         ratio(self.counts.local + self.counts.awaited, self.counts.accesses)
     }
 
-    /// What came over the network, of what its links carry from remote memory in this time, in percent (§A.1).
-    pub fn utilisation_percent(&self, parameters: &Parameters) -> f64 {
-        let rates = (0..parameters.components as usize).map(|component| parameters.link(component).rate.0);
-        let bytes_per_tick = ratio(rates.sum(), TICKS_PER_NS * 1_000_000_000);
-        100.0 * ratio(self.counts.down_bytes, self.ticks) / bytes_per_tick
+    /// What the links carried from remote memory, of what they can, in percent (§A.1).
+    pub fn utilisation_percent(&self) -> f64 {
+        ratio(self.down_millionths, 10_000)
     }
 
     /// How many times faster than `other` the same instructions ran.

@@ -225,7 +225,7 @@ fn row(workload: String, point: &Point, scheme: Scheme, [figures, remote]: [&Fig
         access_ns: figures.access_ns(),
         access_gain: remote.access_ns() / figures.access_ns(),
         hit_ratio: figures.hit_ratio(),
-        utilisation: is_alone.then(|| figures.utilisation_percent(&point.parameters)),
+        utilisation: is_alone.then(|| figures.utilisation_percent()),
         pages_moved: counts.pages_arrived,
         lines_moved: counts.by_line,
         down_bytes: counts.down_bytes,

@@ -113,6 +113,15 @@ struct Machine<'a> {
     counts: Counts,
 }
 
+/// Where the machine stands at the beginning or at the end of what is measured.
+#[derive(Clone, Debug)]
+struct Mark {
+    at: u64,
+    counts: Counts,
+    /// The links from remote memory.
+    down: Vec<Bus>,
+}
+
 /// Replays a stream on a scheme. `compressed_bytes` has the bytes of each page of the address space after compression.
 ///
 /// # Panics
@@ -172,24 +181,52 @@ impl<'a> Machine<'a> {
         let mut ready = Vec::new();
         self.cores.start(&mut ready);
         self.ask_later(&mut ready);
-        let mut before = self.cores.are_measured().then(|| self.counts());
+        let mut before = self.cores.are_measured().then(|| self.mark());
+        let mut end = None;
         while let Some(Reverse((at, _, event))) = self.events.pop() {
             debug_assert!(at >= self.now, "time runs backwards");
             self.now = at;
             self.carry_out(event, &mut ready);
             if before.is_none() && self.cores.are_measured() {
-                before = Some(self.counts());
+                before = Some(self.mark());
             }
-            // One program ends with all that is on its way; of several, one is always at work.
-            if programs.parts.len() > 1 && self.cores.are_through() {
-                break;
+            if end.is_none() && self.cores.are_through() {
+                end = Some(self.mark());
+                // One program ends with all that is on its way; of several, one is always at work.
+                if programs.parts.len() > 1 {
+                    break;
+                }
             }
         }
         assert!(self.cores.are_through(), "{} replayed: misses are left over", self.scheme.name());
-        let counts = self.counts().since(&before.unwrap_or_default());
-        let figures =
-            |part| Figures { ticks: self.cores.measured_ticks(part), instructions: part.instructions, counts };
+        // Without a measured miss nothing is measured.
+        let last = self.mark();
+        let before = before.unwrap_or_else(|| last.clone());
+        let down_millionths = self.down_millionths(&before, end.as_ref().unwrap_or(&last));
+        let counts = last.counts.since(&before.counts);
+        let figures = |part| Figures {
+            ticks: self.cores.measured_ticks(part),
+            instructions: part.instructions,
+            counts,
+            down_millionths,
+        };
         programs.parts.iter().map(figures).collect()
+    }
+
+    fn mark(&self) -> Mark {
+        let down = self.components.iter().map(|component| component.down.bus.clone()).collect();
+        Mark { at: self.now, counts: self.counts(), down }
+    }
+
+    /// What all links carried from remote memory between two marks, of what they can.
+    fn down_millionths(&self, from: &Mark, to: &Mark) -> u64 {
+        let (mut used, mut whole) = (0, 0);
+        for (earlier, later) in from.down.iter().zip(&to.down) {
+            let rate = u128::from(later.rate().0);
+            used += rate * u128::from(later.used_since(earlier, [from.at, to.at]));
+            whole += rate;
+        }
+        u64::try_from(used / whole).expect("at most a million")
     }
 
     fn carry_out(&mut self, event: Event, ready: &mut Vec<(u32, u64)>) {

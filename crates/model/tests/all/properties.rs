@@ -118,6 +118,20 @@ fn each_scheme_uses_its_own_parts_alone() {
 }
 
 #[test]
+fn no_link_is_used_for_more_than_it_carries() {
+    for_all(|_, _, figures| {
+        for scheme in Scheme::ALL {
+            assert!(figures(scheme).utilisation_percent() <= 100.0, "{scheme:?}: {:?}", figures(scheme));
+        }
+    });
+    // One line of each of many pages: BP asks for all of these, and at the end most of them still wait for the link.
+    let mut scattered = stream((0..4000).map(|page| Miss { instructions: 100, ..super::load(page * 64) }).collect());
+    scattered.measured_from = 1000;
+    let used = run(&scattered, Scheme::Bp, &Parameters::paper()).utilisation_percent();
+    assert!(used > 75.0 && used <= 100.0, "{used}");
+}
+
+#[test]
 fn a_warm_up_is_not_measured() {
     let mut stream = random_stream(5);
     stream.measured_from = 2000;
