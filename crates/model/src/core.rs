@@ -217,10 +217,10 @@ impl<'s> Cores<'s> {
         self.parts.iter().all(|part| self.of(part).any(|core| core.measured_at.is_some()))
     }
 
-    /// Ticks from a program's first measured miss to its end.
+    /// Ticks from a program's first measured miss to its end; none without such a miss.
     pub fn measured_ticks(&self, part: &Part) -> u64 {
         let end = self.of(part).filter_map(|core| core.through_at).max().unwrap_or_default();
-        end - self.of(part).filter_map(|core| core.measured_at).min().unwrap_or_default()
+        self.of(part).filter_map(|core| core.measured_at).min().map_or(0, |from| end - from)
     }
 
     fn of(&self, part: &Part) -> impl Iterator<Item = &Core> {

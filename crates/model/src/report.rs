@@ -137,7 +137,9 @@ pub fn make(request: &Request, progress: impl Fn(&str)) -> Result<Report, String
         let mut traces = Vec::new();
         for source in sources {
             progress(&format!("{}: {}", source.name(), source.what()));
-            traces.push((source, source.trace(extent)?));
+            let trace = source.trace(extent)?;
+            has_measured_misses(source, &trace, extent)?;
+            traces.push((source, trace));
         }
         if !programs::fit(traces.iter().map(|(_, trace)| &trace.stream)) {
             return Err(
@@ -172,6 +174,21 @@ pub fn make(request: &Request, progress: impl Fn(&str)) -> Result<Report, String
     })
 }
 
+/// Schemes differ in what misses the LLC alone.
+fn has_measured_misses(source: &Source, trace: &Trace, extent: Extent) -> Result<(), String> {
+    let stream = &trace.stream;
+    if stream.measured_from < stream.misses.len() {
+        return Ok(());
+    }
+    let larger = if source.has_data() { "a larger --size or " } else { "" };
+    Err(format!(
+        "{}: the {} references after {} of warm-up touch no line that the caches do not hold, so there is nothing to measure; take {larger}a smaller --warm-up",
+        source.name(),
+        stream.references - extent.warm_up,
+        extent.warm_up,
+    ))
+}
+
 fn program(source: &Source, trace: &Trace) -> Program {
     let (size, unit) = source.size(trace);
     Program {
@@ -186,6 +203,7 @@ fn program(source: &Source, trace: &Trace) -> Program {
         measured_ratio: source.has_data().then(|| trace.measured_ratio()),
     }
 }
+
 fn rows_of(traces: &[(&Source, Trace)], point: &Point, request: &Request) -> Vec<Row> {
     let of_paper = |(source, trace): &(&Source, Trace)| {
         vec![source.paper_bytes(request.extent.compressor); trace.stream.pages as usize]

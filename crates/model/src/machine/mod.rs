@@ -200,10 +200,10 @@ impl<'a> Machine<'a> {
         }
         assert!(self.cores.are_through(), "{} replayed: misses are left over", self.scheme.name());
         // Without a measured miss nothing is measured.
-        let last = self.mark();
-        let before = before.unwrap_or_else(|| last.clone());
-        let down_millionths = self.down_millionths(&before, end.as_ref().unwrap_or(&last));
-        let counts = last.counts.since(&before.counts);
+        let (counts, down_millionths) = match (before, end) {
+            (Some(before), Some(end)) => (self.counts().since(&before.counts), self.down_millionths(&before, &end)),
+            _ => (Counts::default(), 0),
+        };
         let figures = |part| Figures {
             ticks: self.cores.measured_ticks(part),
             instructions: part.instructions,

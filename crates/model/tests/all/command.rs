@@ -25,6 +25,21 @@ fn the_json_has_a_row_for_each_scheme_and_link_and_is_the_same_each_time() {
 }
 
 #[test]
+fn a_measured_part_without_a_miss_is_refused() {
+    // 16,384 vertices have 1.3 MiB, which the caches hold after the warm-up.
+    let answer = model("daemon tr --size 16384 --warm-up 3000000 --references 1000");
+    let stderr = String::from_utf8_lossy(&answer.stderr);
+    assert_eq!(answer.status.code(), Some(125), "{answer:?}");
+    assert!(stderr.contains("tr: the 1000 references after 3000000 of warm-up"), "{stderr}");
+    assert!(stderr.contains("a larger --size or a smaller --warm-up"), "{stderr}");
+    let text = " L 1000,8\n".repeat(30);
+    let path = recorded("cached.lines", &text);
+    let answer = model(&format!("daemon --lines {path} --warm-up 10"));
+    let stderr = String::from_utf8_lossy(&answer.stderr);
+    assert!(answer.status.code() == Some(125) && stderr.contains("take a smaller --warm-up"), "{stderr}");
+}
+
+#[test]
 fn several_workloads_have_means() {
     let answer = model(&format!("daemon sl bf --scheme local {SMALL}"));
     let text = String::from_utf8(answer.stdout).expect("text");

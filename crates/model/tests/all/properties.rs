@@ -1,7 +1,7 @@
 //! What holds for any stream, on the paper's machine and on tiny ones.
 
 use super::{CLEAN, run, stream};
-use hinterland_model::{Figures, Miss, Parameters, Placement, Random, Replacement, Scheme, Stream};
+use hinterland_model::{Counts, Figures, Miss, Parameters, Placement, Random, Replacement, Scheme, Stream};
 
 /// A stream with runs within pages, jumps, dependences, stores and dirty lines.
 pub fn random_stream(seed: u64) -> Stream {
@@ -115,6 +115,16 @@ fn each_scheme_uses_its_own_parts_alone() {
         assert_eq!((counts(Scheme::Bp).pages_refused, counts(Scheme::Bp).accesses_blocked), (0, 0));
         assert_eq!(counts(Scheme::CacheLinePage).pages_throttled, 0);
     });
+}
+
+#[test]
+fn nothing_is_measured_where_the_warm_up_has_all_misses() {
+    let mut stream = random_stream(5);
+    (stream.measured_from, stream.tails) = (stream.misses.len(), vec![1000]);
+    for scheme in Scheme::ALL {
+        let figures = run(&stream, scheme, &Parameters::paper());
+        assert_eq!((figures.ticks, figures.instructions, figures.counts), (0, 0, Counts::default()), "{scheme:?}");
+    }
 }
 
 #[test]
