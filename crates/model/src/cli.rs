@@ -106,7 +106,7 @@ struct DaemonArgs {
     /// Share of network and memory bus that is kept for lines; 'ours' keeps none
     #[arg(long, value_name = "PERCENT", default_value = "25%", value_parser = percent)]
     share: u64,
-    /// Size of the data in the workload's own unit (vertices, base pairs, rows, …) [default: the paper's]
+    /// Size of the data in the workload's own unit (vertices, base pairs, rows, …), rounded up to one that it has [default: the paper's]
     #[arg(long, value_name = "N", value_parser = whole_number::<u64>(1..=1 << 24, "--size 1024"))]
     size: Option<u64>,
     /// Loads and stores that are measured
@@ -182,10 +182,10 @@ fn unknown(name: &str) -> String {
 impl DaemonArgs {
     fn sources(&self) -> Result<Vec<Source>, String> {
         let of_workload = |workload: &'static Workload| {
-            let size = self.size.unwrap_or(workload.size);
-            Source::Workload { workload, size }
+            let size = workload.size_for(self.size.unwrap_or(workload.size))?;
+            Ok(Source::Workload { workload, size })
         };
-        let mut sources: Vec<Source> = self.workloads()?.into_iter().map(of_workload).collect();
+        let mut sources = self.workloads()?.into_iter().map(of_workload).collect::<Result<Vec<_>, String>>()?;
         sources.extend(self.lines.clone().map(Source::Lines));
         Ok(sources)
     }
@@ -363,6 +363,9 @@ mod tests {
             ("pr --local 100%", "write 1% to 99%"),
             ("pr --scheme leap", "'leap' is no scheme; take all, or some of local"),
             ("pr --size 0", "not a whole number from 1 to 16777216; write for example --size 1024"),
+            ("nw --size 16385", "--size 16385 is too large for nw: it has at most 16384 base pairs"),
+            ("sl hp --size 16777216", "too large for hp: it has at most 512 points an edge"),
+            ("dr --size 8193", "too large for dr: it has at most 8192 pixels an edge"),
             ("pr --compressor zip", "lz, fpc-bdi, fve"),
             ("pr --components 0", "from 1 to 4; write for example --components 2"),
             ("pr --components 5", "from 1 to 4; write for example --components 2"),

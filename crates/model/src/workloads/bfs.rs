@@ -30,7 +30,7 @@ pub fn make(vertices: u64, seed: u64) -> Box<dyn Program> {
     let bits_at = layout.array(1, count);
     let length = graph.offsets.len() - 1;
     let (parents, in_frontier) = (vec![UNVISITED; length], vec![false; length]);
-    let random = Random::new(seed + 1);
+    let random = Random::new(seed.wrapping_add(1));
     let bytes = layout.bytes;
     Box::new(Search { graph, parents, in_frontier, parents_at, frontier_at, next_at, bits_at, random, bytes })
 }

@@ -37,7 +37,7 @@ pub fn make(vertices: u64, seed: u64) -> Box<dyn Program> {
         dependencies_at,
         visited_at,
         levels_at,
-        random: Random::new(seed + 1),
+        random: Random::new(seed.wrapping_add(1)),
         bytes: layout.bytes,
     })
 }

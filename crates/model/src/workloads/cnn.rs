@@ -54,6 +54,11 @@ struct Network {
     bytes: u64,
 }
 
+/// An edge that the smallest layer still has pixels of.
+pub fn round(edge: u64) -> u64 {
+    edge.next_multiple_of(32).max(32)
+}
+
 /// Darknet-19 on pictures of so many pixels an edge.
 pub fn darknet(edge: u64, seed: u64) -> Box<dyn Program> {
     make(&DARKNET, edge, seed)
@@ -65,7 +70,7 @@ pub fn resnet(edge: u64, seed: u64) -> Box<dyn Program> {
 }
 
 fn make(layers: &'static [Layer], edge: u64, seed: u64) -> Box<dyn Program> {
-    let edge = edge.next_multiple_of(32).max(32);
+    let edge = round(edge);
     let pixels = |shrink: u64| (edge / shrink).pow(2);
     let most = |of: fn(&Layer) -> u64| {
         layers.iter().map(|layer| of(layer) * pixels(layer.3)).max().expect("a network has layers")
@@ -135,8 +140,10 @@ impl Program for Network {
 
     fn regions(&self) -> Vec<Region> {
         let weight = |salt: u64| move |place: usize| unit(&mut Random::new(salt ^ (place as u64) << 8)).to_le_bytes();
-        let mut regions: Vec<Region> =
-            (self.seed..).zip(&self.weights_at).map(|(salt, at)| Region::of(*at, weight(salt))).collect();
+        let mut regions: Vec<Region> = (0..)
+            .zip(&self.weights_at)
+            .map(|(layer, at)| Region::of(*at, weight(self.seed.wrapping_add(layer))))
+            .collect();
         // After the rectifier half of the activations are zero.
         let activation = |place: usize| unit(&mut Random::new(place as u64)).max(0.0).to_le_bytes();
         for at in [self.pictures_at[0], self.pictures_at[1], self.columns_at] {

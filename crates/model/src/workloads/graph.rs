@@ -6,6 +6,11 @@ use crate::random::Random;
 /// Directed edges for each vertex (Table 3: 1 M vertices, 10 M edges); each edge is there in both directions.
 const DEGREE: u64 = 10;
 
+/// Vertices of the graph for so many that were asked for.
+pub fn round(vertices: u64) -> u64 {
+    vertices.next_power_of_two().max(2)
+}
+
 /// An undirected graph, as Ligra has it: a record for each vertex (where its edges begin, and how many it has) and one array of neighbours.
 #[derive(Debug)]
 pub struct Graph {
@@ -22,7 +27,7 @@ pub struct Graph {
 impl Graph {
     /// An R-MAT graph, placed in `layout`. The number of vertices is rounded up to a power of two.
     pub fn rmat(vertices: u64, seed: u64, layout: &mut Layout) -> Graph {
-        let levels = vertices.next_power_of_two().trailing_zeros().max(1);
+        let levels = round(vertices).trailing_zeros();
         let count = 1usize << levels;
         let mut random = Random::new(seed);
         let pairs: Vec<(u32, u32)> =

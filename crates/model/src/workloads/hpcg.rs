@@ -14,9 +14,14 @@ struct Gradient {
     bytes: u64,
 }
 
+/// An edge that has points inside.
+pub fn round(edge: u64) -> u64 {
+    edge.max(4)
+}
+
 /// For a cube of so many points an edge.
 pub fn make(edge: u64, _seed: u64) -> Box<dyn Program> {
-    let edge = edge.max(4);
+    let edge = round(edge);
     let rows = edge * edge * edge;
     let mut layout = Layout::default();
     let (values_at, columns_at) = (layout.array(8, rows * POINTS), layout.array(4, rows * POINTS));

@@ -23,10 +23,15 @@ struct Lookups {
     bytes: u64,
 }
 
+/// Rows of one page at least.
+pub fn round(rows: u64) -> u64 {
+    rows.max(16)
+}
+
 /// For tables of so many rows each.
 pub fn make(rows: u64, seed: u64) -> Box<dyn Program> {
     let mut layout = Layout::default();
-    let rows = rows.max(16);
+    let rows = round(rows);
     let tables_at = (0..TABLES).map(|_| layout.array(ROW_BYTES, rows)).collect();
     let indices_at = layout.array(8, BATCH * LOOKUPS);
     let sums_at = layout.array(ROW_BYTES, BATCH * TABLES);
@@ -84,8 +89,8 @@ impl Program for Lookups {
             }
         };
         let mut regions: Vec<Region> =
-            (self.seed..).zip(&self.tables_at).map(|(seed, at)| Region::of(*at, row(seed))).collect();
-        regions.push(Region::of(self.sums_at, row(self.seed + TABLES)));
+            (0..).zip(&self.tables_at).map(|(table, at)| Region::of(*at, row(self.seed.wrapping_add(table)))).collect();
+        regions.push(Region::of(self.sums_at, row(self.seed.wrapping_add(TABLES))));
         let rows = self.rows;
         regions.push(Region::of(self.indices_at, |place| zipf(rows, &mut Random::new(place as u64)).to_le_bytes()));
         regions

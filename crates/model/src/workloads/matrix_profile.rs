@@ -23,10 +23,15 @@ struct Profile {
     bytes: u64,
 }
 
+/// Elements for some windows at least.
+pub fn round(elements: u64) -> u64 {
+    elements.max(4 * WINDOW as u64)
+}
+
 /// For a series of so many elements: a random walk.
 pub fn make(elements: u64, seed: u64) -> Box<dyn Program> {
     let mut random = Random::new(seed);
-    let count = usize::try_from(elements).expect("fits into memory").max(4 * WINDOW);
+    let count = usize::try_from(round(elements)).expect("fits into memory");
     let mut value = 0.0;
     let series: Vec<f64> = (0..count)
         .map(|_| {

@@ -42,24 +42,132 @@ pub struct Workload {
     pub unit: &'static str,
     /// How many of them the paper has.
     pub size: u64,
+    /// More than these are refused: the program itself would take more than 4 GiB, or its address space more than 128 GiB.
+    pub size_max: u64,
+    /// The next size that the program has.
+    round: fn(u64) -> u64,
     make: fn(u64, u64) -> Box<dyn Program>,
 }
 
 /// All of them, in the paper's order.
 pub const WORKLOADS: [Workload; 13] = [
-    Workload { name: "kc", what: "k-core decomposition", unit: "vertices", size: 1 << 20, make: kcore::make },
-    Workload { name: "tr", what: "triangle counting", unit: "vertices", size: 1 << 20, make: triangles::make },
-    Workload { name: "pr", what: "PageRank", unit: "vertices", size: 1 << 20, make: pagerank::make },
-    Workload { name: "nw", what: "Needleman-Wunsch", unit: "base pairs", size: 4096, make: needle::make },
-    Workload { name: "bf", what: "breadth-first search", unit: "vertices", size: 1 << 20, make: bfs::make },
-    Workload { name: "bc", what: "betweenness centrality", unit: "vertices", size: 1 << 20, make: centrality::make },
-    Workload { name: "ts", what: "matrix profile", unit: "elements", size: 262_144, make: matrix_profile::make },
-    Workload { name: "sp", what: "sparse matrix × vector", unit: "rows", size: 151_926, make: spmv::make },
-    Workload { name: "sl", what: "sparse lengths sum", unit: "rows a table", size: 40_000, make: lookup::make },
-    Workload { name: "hp", what: "conjugate gradient", unit: "points an edge", size: 104, make: hpcg::make },
-    Workload { name: "pf", what: "particle filter", unit: "pixels an edge", size: 4096, make: particles::make },
-    Workload { name: "dr", what: "Darknet-19 layers", unit: "pixels an edge", size: 256, make: cnn::darknet },
-    Workload { name: "rs", what: "ResNet-50 layers", unit: "pixels an edge", size: 256, make: cnn::resnet },
+    Workload {
+        name: "kc",
+        what: "k-core decomposition",
+        unit: "vertices",
+        size: 1 << 20,
+        size_max: 1 << 24,
+        round: graph::round,
+        make: kcore::make,
+    },
+    Workload {
+        name: "tr",
+        what: "triangle counting",
+        unit: "vertices",
+        size: 1 << 20,
+        size_max: 1 << 24,
+        round: graph::round,
+        make: triangles::make,
+    },
+    Workload {
+        name: "pr",
+        what: "PageRank",
+        unit: "vertices",
+        size: 1 << 20,
+        size_max: 1 << 24,
+        round: graph::round,
+        make: pagerank::make,
+    },
+    Workload {
+        name: "nw",
+        what: "Needleman-Wunsch",
+        unit: "base pairs",
+        size: 4096,
+        size_max: 1 << 14,
+        round: needle::round,
+        make: needle::make,
+    },
+    Workload {
+        name: "bf",
+        what: "breadth-first search",
+        unit: "vertices",
+        size: 1 << 20,
+        size_max: 1 << 24,
+        round: graph::round,
+        make: bfs::make,
+    },
+    Workload {
+        name: "bc",
+        what: "betweenness centrality",
+        unit: "vertices",
+        size: 1 << 20,
+        size_max: 1 << 24,
+        round: graph::round,
+        make: centrality::make,
+    },
+    Workload {
+        name: "ts",
+        what: "matrix profile",
+        unit: "elements",
+        size: 262_144,
+        size_max: 1 << 24,
+        round: matrix_profile::round,
+        make: matrix_profile::make,
+    },
+    Workload {
+        name: "sp",
+        what: "sparse matrix × vector",
+        unit: "rows",
+        size: 151_926,
+        size_max: 1 << 21,
+        round: spmv::round,
+        make: spmv::make,
+    },
+    Workload {
+        name: "sl",
+        what: "sparse lengths sum",
+        unit: "rows a table",
+        size: 40_000,
+        size_max: 1 << 24,
+        round: lookup::round,
+        make: lookup::make,
+    },
+    Workload {
+        name: "hp",
+        what: "conjugate gradient",
+        unit: "points an edge",
+        size: 104,
+        size_max: 512,
+        round: hpcg::round,
+        make: hpcg::make,
+    },
+    Workload {
+        name: "pf",
+        what: "particle filter",
+        unit: "pixels an edge",
+        size: 4096,
+        size_max: 1 << 14,
+        round: particles::round,
+        make: particles::make,
+    },
+    Workload {
+        name: "dr",
+        what: "Darknet-19 layers",
+        unit: "pixels an edge",
+        size: 256,
+        size_max: 1 << 13,
+        round: cnn::round,
+        make: cnn::darknet,
+    },
+    Workload {
+        name: "rs",
+        what: "ResNet-50 layers",
+        unit: "pixels an edge",
+        size: 256,
+        size_max: 1 << 13,
+        round: cnn::round,
+        make: cnn::resnet,
+    },
 ];
 
 /// What a workload asks memory for, and how its pages compress.
@@ -75,6 +183,18 @@ impl Workload {
     /// The workload of that name.
     pub fn named(name: &str) -> Option<&'static Workload> {
         WORKLOADS.iter().find(|workload| workload.name == name)
+    }
+
+    /// The size that the program has if this one is asked for: graphs have powers of two of vertices, matrices whole tiles.
+    ///
+    /// # Errors
+    /// It is above the largest.
+    pub fn size_for(&self, size: u64) -> Result<u64, String> {
+        if size > self.size_max {
+            let Workload { name, unit, size_max, .. } = self;
+            return Err(format!("--size {size} is too large for {name}: it has at most {size_max} {unit}"));
+        }
+        Ok((self.round)(size))
     }
 
     /// Runs the program of this size through the filter, and compresses samples of its data.
@@ -150,6 +270,31 @@ mod tests {
             assert!(stream.misses.len() > 1000, "{}: {}", workload.name, stream.misses.len());
             assert!(stream.measured_from > 0 && stream.measured_from < stream.misses.len(), "{}", workload.name);
             assert!(stream.touched_pages > 30 && stream.touched_pages <= stream.pages, "{}", workload.name);
+        }
+    }
+
+    #[test]
+    fn sizes_are_those_that_programs_have_and_the_largest_is_within_bounds() {
+        for workload in WORKLOADS {
+            assert_eq!(workload.size_for(workload.size), Ok(workload.size), "{}", workload.name);
+            let least = workload.size_for(1).expect("small");
+            assert_eq!(workload.size_for(least), Ok(least), "{}", workload.name);
+            // The same program, whether its size was rounded before or not.
+            let bytes = |size| (workload.make)(size, u64::MAX).bytes();
+            assert_eq!(bytes(1), bytes(least), "{}", workload.name);
+            assert!(workload.size_for(workload.size_max).is_ok() && workload.size_for(workload.size_max + 1).is_err());
+            // What has no array of its own as large as its data is made at once; the others have at most a few hundred bytes an element.
+            if matches!(workload.name, "sl" | "hp" | "dr" | "rs") {
+                assert!(bytes(workload.size_max) <= 128 << 30, "{}: {}", workload.name, bytes(workload.size_max));
+            }
+        }
+    }
+
+    #[test]
+    fn every_seed_is_good() {
+        for workload in WORKLOADS {
+            let least = workload.size_for(1).expect("small");
+            workload.trace(least, u64::MAX, 0, 10_000, Compressor::Lz);
         }
     }
 

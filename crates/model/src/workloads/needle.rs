@@ -17,10 +17,15 @@ struct Needle {
     bytes: u64,
 }
 
+/// Base pairs in whole tiles.
+pub fn round(base_pairs: u64) -> u64 {
+    base_pairs.next_multiple_of(TILE as u64).max(TILE as u64)
+}
+
 /// For two sequences of so many base pairs, rounded up to tiles.
 pub fn make(base_pairs: u64, seed: u64) -> Box<dyn Program> {
     let mut random = Random::new(seed);
-    let inner = usize::try_from(base_pairs).expect("fits into memory").next_multiple_of(TILE).max(TILE);
+    let inner = usize::try_from(round(base_pairs)).expect("fits into memory");
     let edge = inner + 1;
     let mut sequence = || (0..edge).map(|_| random.below(4)).collect::<Vec<u64>>();
     let (one, other) = (sequence(), sequence());

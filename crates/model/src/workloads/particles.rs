@@ -21,9 +21,14 @@ struct Particles {
     bytes: u64,
 }
 
+/// An edge that particles have room in.
+pub fn round(edge: u64) -> u64 {
+    edge.max(64)
+}
+
 /// On a video of so many pixels an edge.
 pub fn make(edge: u64, seed: u64) -> Box<dyn Program> {
-    let edge = edge.max(64);
+    let edge = round(edge);
     let mut layout = Layout::default();
     let pixels = edge * edge;
     let (image_at, seeds_at) = (layout.array(4, pixels), layout.array(4, PARTICLES));

@@ -25,10 +25,15 @@ struct Product {
     bytes: u64,
 }
 
+/// Rows for one run in the band at least.
+pub fn round(rows: u64) -> u64 {
+    rows.max(BAND * RUN)
+}
+
 /// For a matrix of so many rows.
 pub fn make(rows: u64, seed: u64) -> Box<dyn Program> {
     let mut random = Random::new(seed);
-    let rows = rows.max(BAND * RUN);
+    let rows = round(rows);
     let mut columns = Vec::new();
     for row in 0..rows {
         let reach = (rows / BAND).max(RUN + 1);
