@@ -174,6 +174,12 @@ impl Parameters {
         }
     }
 
+    /// Frames of local memory: a percentage of the touched pages, at least one.
+    pub fn frames(&self, touched_pages: u32) -> u32 {
+        let frames = u64::from(touched_pages) * self.local_percent / 100;
+        u32::try_from(frames).expect("fewer frames than pages").max(1)
+    }
+
     /// The link of a memory component.
     pub fn link(&self, component: usize) -> Link {
         let like_all = Link { rate: self.network_rate, switch_ticks: self.switch_ticks };

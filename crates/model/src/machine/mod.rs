@@ -140,12 +140,6 @@ pub fn replay_together(running: &[Running], scheme: Scheme, parameters: &Paramet
     Machine::new(&programs, scheme, parameters).run(&programs)
 }
 
-/// Frames of local memory: a percentage of the touched pages, at least one.
-fn frames(programs: &Programs, parameters: &Parameters) -> u32 {
-    let frames = u64::from(programs.touched_pages) * parameters.local_percent / 100;
-    u32::try_from(frames).expect("fewer frames than pages").max(1)
-}
-
 impl<'a> Machine<'a> {
     fn new(programs: &'a Programs, scheme: Scheme, parameters: &'a Parameters) -> Machine<'a> {
         let sharing = scheme.sharing(parameters.line_share_percent);
@@ -159,7 +153,7 @@ impl<'a> Machine<'a> {
             now: 0,
             events: BinaryHeap::new(),
             sequence: 0,
-            local: LocalMemory::new(pages, frames(programs, parameters), parameters.replacement),
+            local: LocalMemory::new(pages, parameters.frames(programs.touched_pages), parameters.replacement),
             inflight_pages: InflightPages::new(pages),
             inflight_lines: InflightSubBlocks::new(pages),
             components: (0..parameters.components as usize)

@@ -40,6 +40,27 @@ fn a_measured_part_without_a_miss_is_refused() {
 }
 
 #[test]
+fn local_memory_beside_the_last_level_cache_is_noted() {
+    // Of 4 MiB and of 20 MiB a fifth is local; 40 % of 12 MiB are more than the cache.
+    let lines = |pages: u64| (0..pages).map(|page| format!(" L {:x},8\n", page * 4096)).collect::<String>();
+    for (pages, local, note) in [
+        (1024, 20, "has room for all 4096 KiB that were touched"),
+        (1025, 20, "local memory of 820 KiB is smaller than the last-level cache of 4096 KiB"),
+        (3072, 40, ""),
+    ] {
+        let path = recorded(&format!("{pages}.lines"), &lines(pages));
+        let line = format!("daemon --lines {path} --scheme remote --warm-up 0 --local {local}%");
+        let table = String::from_utf8(model(&line).stdout).expect("text");
+        assert_eq!(table.contains("note: "), !note.is_empty(), "{pages}: {table}");
+        assert!(table.contains(note), "{pages}: {table}");
+        let report: serde_json::Value =
+            serde_json::from_slice(&model(&format!("{line} --json")).stdout).expect("JSON");
+        let notes = report["notes"].as_array().expect("a list");
+        assert_eq!(notes.len(), usize::from(!note.is_empty()), "{pages}: {notes:?}");
+    }
+}
+
+#[test]
 fn several_workloads_have_means() {
     let answer = model(&format!("daemon sl bf --scheme local {SMALL}"));
     let text = String::from_utf8(answer.stdout).expect("text");
