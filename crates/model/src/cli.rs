@@ -1,5 +1,6 @@
 //! The command line: `hinterland-model daemon WORKLOAD`, `hinterland-model cluster`.
 
+use crate::bus::Sharing;
 use crate::cluster::cli::ClusterArgs;
 use crate::compression::Compressor;
 use crate::parameters::{Disturbance, Link, Parameters, Replacement};
@@ -9,8 +10,10 @@ use crate::scheme::Scheme;
 use crate::source::{Extent, Source};
 use crate::time::{Rate, ns};
 use crate::workloads::{WORKLOADS, Workload};
-use clap::{Args, Parser, Subcommand};
+use clap::parser::ValueSource;
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use hinterland_units::whole_number;
+use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -121,6 +124,9 @@ struct DaemonArgs {
     /// Write JSON instead of tables
     #[arg(long)]
     json: bool,
+    /// The options that the command line has, by their names.
+    #[arg(skip)]
+    given: Vec<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -135,9 +141,18 @@ fn schemes(written: &str) -> Result<Schemes, String> {
         let found = Scheme::ALL.into_iter().find(|scheme| scheme.name() == name);
         found.ok_or_else(|| format!("'{name}' is no scheme; take all, or some of {known}"))
     };
-    let mut chosen = written.split(',').map(named).collect::<Result<Vec<_>, _>>()?;
-    chosen.dedup();
-    Ok(Schemes(chosen))
+    Ok(Schemes(each_once(&written.split(',').map(named).collect::<Result<Vec<_>, _>>()?)))
+}
+
+/// Without those that come again.
+fn each_once<T: Copy + PartialEq>(values: &[T]) -> Vec<T> {
+    let mut once = Vec::new();
+    for value in values {
+        if !once.contains(value) {
+            once.push(*value);
+        }
+    }
+    once
 }
 
 fn bandwidth(written: &str) -> Result<u64, String> {
@@ -237,9 +252,11 @@ impl DaemonArgs {
             Link { rate, switch_ticks: ns(switch_ns) }
         };
         if self.links.is_empty() {
-            let both = |part: u64| self.switch.iter().map(move |switch_ns| (part, *switch_ns));
-            let pairs = self.bandwidth.iter().flat_map(|part| both(*part));
-            return pairs
+            let switches = each_once(&self.switch);
+            let both = |part: u64| switches.iter().map(move |switch_ns| (part, *switch_ns));
+            return each_once(&self.bandwidth)
+                .into_iter()
+                .flat_map(both)
                 .map(|(part, switch_ns)| Point {
                     bandwidth: format!("1/{part}"),
                     switch_ns,
@@ -255,7 +272,32 @@ impl DaemonArgs {
         vec![Point { bandwidth: names.join("+"), switch_ns, parameters: Parameters { links, ..parameters } }]
     }
 
+    /// Refuses options that would change nothing. (Remote is replayed whatever was asked for, so all of its machine counts.)
+    fn refuse_idle_options(&self) -> Result<(), String> {
+        let is_any = |is: fn(Scheme) -> bool| self.scheme.0.iter().any(|scheme| is(*scheme));
+        let has_workload = !self.workloads.is_empty();
+        let keeps_share = |scheme: Scheme| matches!(scheme.sharing(1), Sharing::Kept { .. });
+        let has_components = self.components.max(u32::try_from(self.links.len()).unwrap_or(u32::MAX)) > 1;
+        let draws =
+            has_workload || self.disturbance.is_some() || (has_components && self.placement == Placement::Random);
+        let compressed = "no page is compressed on these schemes; add lc, daemon or ours";
+        for (option, has_effect, why) in [
+            ("size", has_workload, "what --lines has read has its own size; name a workload"),
+            ("share", is_any(keeps_share), "none of these schemes keeps a share for lines; add bp, pq or daemon"),
+            ("compressor", is_any(Scheme::compresses), compressed),
+            ("ratio", is_any(Scheme::compresses), compressed),
+            ("placement", has_components, "all pages are on one memory component; add --components 2 or more --links"),
+            ("seed", draws, "nothing is drawn: --lines has its own data; add --disturbance or --placement random"),
+        ] {
+            if !has_effect && self.given.iter().any(|given| given == option) {
+                return Err(format!("--{option} changes nothing here: {why}, or leave it out"));
+            }
+        }
+        Ok(())
+    }
+
     fn request(&self) -> Result<Request, String> {
+        self.refuse_idle_options()?;
         let sources = self.sources()?;
         if self.together && !(2..=4).contains(&sources.len()) {
             return Err(format!("--together runs 2 to 4 programs at once, not {}; name as many", sources.len()));
@@ -286,9 +328,22 @@ impl DaemonArgs {
     }
 }
 
+impl Cli {
+    /// Reads a command line, the command's name first.
+    fn read(words: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Cli, clap::Error> {
+        let matches = Cli::command().try_get_matches_from(words)?;
+        let mut cli = Cli::from_arg_matches(&matches)?;
+        if let (Command::Daemon(args), Some((_, matches))) = (&mut cli.command, matches.subcommand()) {
+            let is_given = |id: &&str| matches.value_source(id) == Some(ValueSource::CommandLine);
+            args.given = matches.ids().map(clap::Id::as_str).filter(is_given).map(str::to_owned).collect();
+        }
+        Ok(cli)
+    }
+}
+
 /// Runs what the command line says.
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::read(std::env::args_os()) {
         Ok(cli) => cli,
         Err(error) => {
             let _ = error.print();
@@ -321,7 +376,7 @@ mod tests {
 
     fn parse(line: &str) -> Result<DaemonArgs, String> {
         let words = ["hinterland-model", "daemon"].into_iter().chain(line.split_whitespace());
-        match Cli::try_parse_from(words).map_err(|error| error.to_string())?.command {
+        match Cli::read(words).map_err(|error| error.to_string())?.command {
             Command::Daemon(args) => Ok(args),
             Command::Cluster(_) => unreachable!("the other one was asked for"),
         }
@@ -329,7 +384,6 @@ mod tests {
 
     #[test]
     fn the_command_line_is_what_it_says() {
-        use clap::CommandFactory;
         Cli::command().debug_assert();
         let args =
             parse("pr all --scheme remote,daemon --bandwidth 1/2,1/8 --switch 100ns,1us --share 50%").expect("good");
@@ -353,6 +407,24 @@ mod tests {
     }
 
     #[test]
+    fn what_an_option_changes_is_not_refused_and_what_comes_twice_is_replayed_once() {
+        for line in [
+            "pr --size 1024 --lines app.lines --seed 7",
+            "pr --scheme bp --share 50%",
+            "pr --scheme lc --compressor fve --ratio paper",
+            "pr --components 2 --placement random",
+            "--lines app.lines --components 2 --placement random --seed 7",
+            "--lines app.lines --disturbance 50% --seed 7",
+            "pr --links 1/4:100ns,1/8:100ns --placement random",
+        ] {
+            parse(line).and_then(|args| args.request().map(drop)).expect(line);
+        }
+        let twice = parse("pr --scheme remote,daemon,remote --bandwidth 1/4,1/4 --switch 100ns,400ns,100ns");
+        let twice = twice.and_then(|args| args.request()).expect("good");
+        assert_eq!((twice.schemes, twice.points.len()), (vec![Scheme::Remote, Scheme::DaeMon], 2));
+    }
+
+    #[test]
     fn nonsense_is_refused_with_the_reason() {
         for (line, reason) in [
             ("", "WORKLOAD"),
@@ -363,6 +435,16 @@ mod tests {
             ("pr --local 100%", "write 1% to 99%"),
             ("pr --scheme leap", "'leap' is no scheme; take all, or some of local"),
             ("pr --size 0", "not a whole number from 1 to 16777216; write for example --size 1024"),
+            (
+                "pr --scheme remote,ours --share 50%",
+                "--share changes nothing here: none of these schemes keeps a share",
+            ),
+            ("pr --scheme remote,pq --compressor lz", "--compressor changes nothing here: no page is compressed"),
+            ("pr --scheme remote,bp --ratio paper", "--ratio changes nothing here: no page is compressed"),
+            ("pr --placement random", "--placement changes nothing here: all pages are on one memory component"),
+            ("pr --links 1/4:100ns --placement round-robin", "--placement changes nothing here"),
+            ("--lines app.lines --size 1024", "--size changes nothing here: what --lines has read has its own size"),
+            ("--lines app.lines --components 2 --seed 7", "--seed changes nothing here: nothing is drawn"),
             ("nw --size 16385", "--size 16385 is too large for nw: it has at most 16384 base pairs"),
             ("sl hp --size 16777216", "too large for hp: it has at most 512 points an edge"),
             ("dr --size 8193", "too large for dr: it has at most 8192 pixels an edge"),

@@ -53,8 +53,7 @@ fn local_memory_beside_the_last_level_cache_is_noted() {
         let table = String::from_utf8(model(&line).stdout).expect("text");
         assert_eq!(table.contains("note: "), !note.is_empty(), "{pages}: {table}");
         assert!(table.contains(note), "{pages}: {table}");
-        let report: serde_json::Value =
-            serde_json::from_slice(&model(&format!("{line} --json")).stdout).expect("JSON");
+        let report: serde_json::Value = serde_json::from_slice(&model(&format!("{line} --json")).stdout).expect("JSON");
         let notes = report["notes"].as_array().expect("a list");
         assert_eq!(notes.len(), usize::from(!note.is_empty()), "{pages}: {notes:?}");
     }
@@ -215,7 +214,7 @@ fn nonsense_ends_with_125_and_help_with_0() {
         // The first column is the command; what follows two spaces is a remark. A later flag of the same name would be refused.
         let command = example.split("  ").next().expect("a command");
         let small = if command.contains("--references") { "" } else { " --references 1000 --warm-up 0" };
-        let size = if command.contains("--size") { "" } else { " --size 64" };
+        let size = if command.contains("--size") || command.contains("--lines") { "" } else { " --size 64" };
         let answer = model(
             &format!("{command}{small}{size}")
                 .replace("--references 2000000", "--references 1000")
