@@ -19,7 +19,7 @@ use twox_hash::XxHash64;
 /// First word of the segment.
 pub const PROFILE_MAGIC: u64 = u64::from_le_bytes(*b"hl-profl");
 /// Layout version: a launcher and a library of different versions refuse each other.
-pub const PROFILE_VERSION: u64 = 2;
+pub const PROFILE_VERSION: u64 = 3;
 /// Frames of a stack, from the innermost.
 pub const STACK_FRAMES: usize = 24;
 /// Frames of a site: more than are shown, because those of allocators are left out.
@@ -281,9 +281,7 @@ pub struct Site {
     pub bytes: Counter,
     /// The largest one.
     pub bytes_max: Counter,
-    /// Bytes of those that are not freed.
-    pub held_bytes: Counter,
-    /// The most that this was.
+    /// The most bytes that a process held of them at one time.
     pub held_bytes_max: Counter,
     /// Allocations that were seen from their beginning to their end.
     pub lives: Counter,
@@ -333,6 +331,8 @@ pub struct Profile {
     pub stacks_without_room: Counter,
     /// Sampled allocations that found no room in the table of sites.
     pub sites_without_room: Counter,
+    /// Sampled allocations that could not be followed until they are freed.
+    pub lives_without_room: Counter,
     /// Sampled faults whose place could not be seen.
     pub unplaced: Counter,
     /// Files.

@@ -170,5 +170,5 @@ pub mod profile {
     pub fn allocated(_: *mut libc::c_void, _: usize) {}
     pub fn released(_: *mut libc::c_void) {}
     pub fn mapped(_: usize, _: usize) {}
-    pub fn unmapped(_: usize) {}
+    pub fn unmapped(_: usize, _: usize) {}
 }

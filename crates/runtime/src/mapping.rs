@@ -104,7 +104,6 @@ pub fn unmap(address: usize, bytes: usize) -> Outcome {
         Target::Far(first, count) => (first, count),
     };
     mmap::given_back(address, bytes);
-    crate::profile::unmapped(address);
     let mut region_map = region_map::lock();
     seal::refuse(&region_map, first, count)?;
     for run in region_map.mapped_in(first, count) {

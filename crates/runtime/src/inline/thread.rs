@@ -31,6 +31,8 @@ pub(crate) struct Thread {
     pub call_context: AtomicUsize,
     /// Bytes that are allocated until the profile takes a sample.
     pub sample_after: AtomicUsize,
+    /// From there to the end of those that the sample is of.
+    pub sample_rest: AtomicUsize,
     /// The frame of the wrapped call that this thread is in; 0: none.
     pub frame: AtomicUsize,
     /// Memory that a child of vfork left behind at its exec: address and bytes.

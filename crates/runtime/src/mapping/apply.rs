@@ -2,6 +2,7 @@
 
 use super::{Outcome, bits, kernel, lock_form};
 use crate::Pager;
+use crate::profile;
 use crate::region_map::{self, ForkRule, Kind, Locked, RegionMap, Run};
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::io;
@@ -36,6 +37,8 @@ pub fn clear(region_map: &mut RegionMap, first: u32, count: u32) -> Result<(), i
             pager.unmap(PageNo(run.first), run.count);
         }
         region_map.remove(run.first, run.count);
+        let (address, bytes) = span(run);
+        profile::unmapped(address, bytes);
     }
     Ok(())
 }

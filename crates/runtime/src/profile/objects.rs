@@ -1,9 +1,11 @@
 //! Whose memory a page is: the site of the allocation that it belongs to, and how the faults there follow one another.
 //!
-//! Each page of the far range has a half-word: the number of its site, and whether it was fetched before. Allocations of at least
-//! `SAMPLED_BYTES` are all noted, smaller ones once in so many bytes of a thread, each for as many bytes as came since the last one; a page
-//! of small objects belongs to the site whose object was noted there last. What is noted is also kept by its address until it is freed,
-//! for its lifetime.
+//! Each page of the far range has a half-word: the number of its site, whether it was fetched before, and whether an allocation that was
+//! noted begins there. Allocations of at least `SAMPLED_BYTES` are all noted, smaller ones by their bytes: of so many bytes of a thread one,
+//! which stands for all of them. A page of small objects belongs to the site whose object was noted there last. What is noted is also kept
+//! by its address until it is freed, for its lifetime; then its pages belong to no site.
+//!
+//! All of this is the process's own, and a child of a fork has its parent's, as it has the memory.
 
 use super::walk::{Registers, walk};
 use super::{ONE_IN, profile};
@@ -12,26 +14,34 @@ use crate::inline::thread::Thread;
 use crate::region_map;
 use hinterland_abi::profile::{Frame, SITE_FRAMES, SITES_MAX, Site, SiteKind, Waits, key_of_frames};
 use hinterland_pager::{FAR_PAGES, Served, State};
-use hinterland_sys::{Mapping, thread};
+use hinterland_sys::{Mapping, mem, thread};
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::sync::OnceLock;
 use std::sync::atomic::{
-    AtomicBool, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Relaxed,
+    AtomicBool, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Relaxed, Ordering::Release,
 };
 
-/// Bytes of small allocations of which one is noted; 64 pages.
+/// Bytes of small allocations of which one is a sample; 64 pages.
 const SAMPLED_BYTES: usize = ONE_IN as usize * PAGE_BYTES;
 /// No more of one allocation is marked page by page: what is beyond belongs to no site.
 const MARKED_BYTES_MAX: usize = 64 << 30;
 /// In a page's word: it was fetched before.
 const FETCHED: u16 = 1 << 15;
+/// In a page's word: an allocation that was noted begins there.
+const BEGINS: u16 = 1 << 14;
+/// The rest of a page's word: the number of its site, plus one; 0: nothing was noted there.
+const SITE: u16 = BEGINS - 1;
+/// In place of a site's number: what was noted there is freed.
+const FREED: u16 = SITE;
 /// Pages from one fault to the next that are taken for neighbours: the next fault of a walk is behind what was read ahead.
 const NEIGHBOUR_PAGES: i64 = 64;
 
-const _: () = assert!(SITES_MAX < FETCHED as usize);
+const _: () = assert!(SITES_MAX < FREED as usize);
 
 static ACTIVE: AtomicBool = AtomicBool::new(false);
 static PAGES: OnceLock<Mapping> = OnceLock::new();
+/// Bytes that this process holds of each site.
+static HELD: [AtomicU64; SITES_MAX] = [const { AtomicU64::new(0) }; SITES_MAX];
 
 /// Reserves the words of the pages; they take memory where pages are allocated.
 ///
@@ -56,7 +66,38 @@ fn word_of(page: u32) -> Option<&'static AtomicU16> {
 
 /// The site's number that a page belongs to.
 pub fn site_of(page: PageNo) -> Option<usize> {
-    usize::from(word_of(page.0)?.load(Relaxed) & !FETCHED).checked_sub(1)
+    match word_of(page.0)?.load(Relaxed) & SITE {
+        FREED => None,
+        number => usize::from(number).checked_sub(1),
+    }
+}
+
+/// The pages of an allocation belong to its site, of that number.
+fn mark(address: usize, bytes: usize, number: usize) {
+    let site = u16::try_from(number + 1).unwrap_or(0);
+    let mut begins = BEGINS;
+    for word in words(address, bytes) {
+        // Others that begin in its first or last page are there all the same.
+        word.store(site | begins | word.load(Relaxed) & BEGINS, Relaxed);
+        begins = 0;
+    }
+}
+
+/// The pages of an allocation that is freed belong to no site, where they were still its.
+fn unmark(address: usize, bytes: usize, number: usize) {
+    let site = u16::try_from(number + 1).unwrap_or(0);
+    for word in words(address, bytes) {
+        let there = word.load(Relaxed);
+        if there & SITE == site {
+            word.store(FREED | there & BEGINS, Relaxed);
+        }
+    }
+}
+
+/// The words of the pages of an allocation, as far as they are kept.
+fn words(address: usize, bytes: usize) -> impl Iterator<Item = &'static AtomicU16> {
+    let pages = region_map::page_of(address)..=region_map::page_of(address + bytes.clamp(1, MARKED_BYTES_MAX) - 1);
+    pages.filter_map(word_of)
 }
 
 /// An allocation that is watched until it is freed.
@@ -64,7 +105,9 @@ struct Life {
     /// 0: free; `BEING_MADE`.
     address: AtomicUsize,
     site: AtomicU32,
-    bytes: AtomicU64,
+    bytes: AtomicUsize,
+    /// Of its site's bytes, those that it stands for.
+    stands_for: AtomicU64,
     born_ns: AtomicU64,
 }
 
@@ -74,8 +117,21 @@ const LIVES: usize = 1 << 16;
 const WAYS: usize = 8;
 
 static ALIVE: [Life; LIVES] = [const {
-    Life { address: AtomicUsize::new(0), site: AtomicU32::new(0), bytes: AtomicU64::new(0), born_ns: AtomicU64::new(0) }
+    Life {
+        address: AtomicUsize::new(0),
+        site: AtomicU32::new(0),
+        bytes: AtomicUsize::new(0),
+        stands_for: AtomicU64::new(0),
+        born_ns: AtomicU64::new(0),
+    }
 }; LIVES];
+
+impl Life {
+    /// Takes the place, if it is free.
+    fn is_taken(&self) -> bool {
+        self.address.compare_exchange(0, BEING_MADE, AcqRel, Relaxed).is_ok()
+    }
+}
 
 fn lives_at(address: usize) -> &'static [Life] {
     let hash = (address as u64 >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
@@ -99,7 +155,7 @@ pub(crate) fn allocated(pointer: *mut libc::c_void, bytes: usize) {
 #[inline]
 pub(crate) fn released(pointer: *mut libc::c_void) {
     if ACTIVE.load(Relaxed) && region_map::contains(pointer.addr()) {
-        end(pointer.addr());
+        free(pointer.addr());
     }
 }
 
@@ -110,10 +166,34 @@ pub(crate) fn mapped(address: usize, bytes: usize) {
     }
 }
 
-/// What the program mapped, from this address on, is unmapped.
-pub(crate) fn unmapped(address: usize) {
-    if ACTIVE.load(Relaxed) && region_map::contains(address) {
-        end(address);
+/// Pages of the program's are unmapped, or others are mapped in their place: they belong to no site, and what was mapped there ends.
+pub(crate) fn unmapped(address: usize, bytes: usize) {
+    if !ACTIVE.load(Relaxed) || !region_map::contains(address) {
+        return;
+    }
+    let (first, count) = (region_map::page_of(address), bytes / PAGE_BYTES);
+    if bytes <= MARKED_BYTES_MAX {
+        for (page, word) in (first..).zip(words(address, bytes)) {
+            if word.load(Relaxed) & BEGINS != 0 {
+                end(region_map::address_of(page));
+            }
+        }
+    }
+    forget(first, count);
+}
+
+/// Sets the words of pages to 0, without taking memory for words that are 0.
+fn forget(first: u32, count: usize) {
+    let Some(mapping) = PAGES.get() else { return };
+    let begin = mapping.start + first as usize * size_of::<u16>();
+    let end = begin + count * size_of::<u16>();
+    let whole = begin.next_multiple_of(PAGE_BYTES)..end - end % PAGE_BYTES;
+    let is_whole = |word: usize| whole.contains(&word);
+    // SAFETY: the words are this module's, whose mapping is never unmapped.
+    let dropped = !whole.is_empty() && unsafe { mem::drop_pages(whole.start, whole.len()) }.is_ok();
+    for word in (begin..end).step_by(size_of::<u16>()).filter(|word| !(dropped && is_whole(*word))) {
+        // SAFETY: as in `word_of`.
+        unsafe { &*(word as *const AtomicU16) }.store(0, Relaxed);
     }
 }
 
@@ -123,16 +203,51 @@ fn sample(address: usize, bytes: usize) {
     if bytes >= SAMPLED_BYTES {
         return note(SiteKind::Heap, address, bytes, bytes);
     }
-    let countdown = &Thread::current().sample_after;
-    match countdown.load(Relaxed).checked_sub(bytes.max(1)) {
-        Some(left) => countdown.store(left, Relaxed),
-        None => {
-            // Not after the same number of bytes each time: programs are regular, too.
-            let drawn = hinterland_abi::profile::key_of([address as u64, now_ns()]) % SAMPLED_BYTES as u64;
-            countdown.store(SAMPLED_BYTES / 2 + usize::try_from(drawn).unwrap_or(0), Relaxed);
-            note(SiteKind::Heap, address, bytes.max(1), SAMPLED_BYTES);
+    let (bytes, thread) = (bytes.max(1), Thread::current());
+    let mut countdown = Countdown { after: thread.sample_after.load(Relaxed), rest: thread.sample_rest.load(Relaxed) };
+    let samples = countdown.count(bytes, |turn| hash(address, turn));
+    thread.sample_after.store(countdown.after, Relaxed);
+    thread.sample_rest.store(countdown.rest, Relaxed);
+    if samples > 0 {
+        note(SiteKind::Heap, address, bytes, samples * SAMPLED_BYTES);
+    }
+}
+
+/// Something that nobody foresees.
+fn hash(address: usize, turn: usize) -> usize {
+    usize::try_from(hinterland_abi::profile::key_of([address as u64, turn as u64, now_ns()])).unwrap_or(0)
+}
+
+/// Which bytes of a thread's small allocations are samples: of each `SAMPLED_BYTES` that follow one another one, any of them. So each byte
+/// is one with the same probability, whatever it is allocated with, and an allocation stands for `SAMPLED_BYTES` for each of its samples.
+#[derive(Default)]
+struct Countdown {
+    /// Bytes before the next sample.
+    after: usize,
+    /// From there to the end of the `SAMPLED_BYTES` that it is of; 0: nothing was allocated yet.
+    rest: usize,
+}
+
+impl Countdown {
+    /// The samples among the next `bytes`; `random`: numbers, by their turn.
+    fn count(&mut self, bytes: usize, random: impl Fn(usize) -> usize) -> usize {
+        let mut samples = 0;
+        loop {
+            if self.rest > 0 && self.after >= bytes {
+                self.after -= bytes;
+                return samples;
+            }
+            samples += usize::from(self.rest > 0);
+            let next = random(samples) % SAMPLED_BYTES;
+            self.after += self.rest + next;
+            self.rest = SAMPLED_BYTES - next;
         }
     }
+}
+
+/// So many allocations of `bytes` have `all` bytes; where these are not whole ones, more or fewer by chance.
+fn allocations(all: usize, bytes: usize, random: usize) -> usize {
+    all / bytes + usize::from(random % bytes < all % bytes)
 }
 
 /// Notes an allocation, which stands for `stands_for` bytes of its site.
@@ -141,22 +256,20 @@ fn note(kind: SiteKind, address: usize, bytes: usize, stands_for: usize) {
     let _errno = Preserved::new();
     let Some((number, site)) = site_here(kind) else { return };
     let (own, all) = (bytes as u64, stands_for as u64);
-    site.allocations.fetch_add((all / own).max(1), Relaxed);
+    site.allocations.fetch_add(allocations(stands_for, bytes, hash(address, 0)) as u64, Relaxed);
     site.bytes.fetch_add(all, Relaxed);
     site.bytes_max.fetch_max(own, Relaxed);
-    let held = site.held_bytes.fetch_add(all, Relaxed) + all;
-    site.held_bytes_max.fetch_max(held, Relaxed);
-    let pages = region_map::page_of(address)..=region_map::page_of(address + bytes.min(MARKED_BYTES_MAX) - 1);
-    let word = u16::try_from(number + 1).unwrap_or(0);
-    pages.filter_map(word_of).for_each(|page| page.store(word, Relaxed));
-    for life in lives_at(address) {
-        if life.address.compare_exchange(0, BEING_MADE, AcqRel, Relaxed).is_ok() {
-            life.site.store(u32::try_from(number).unwrap_or(0), Relaxed);
-            life.bytes.store(all, Relaxed);
-            life.born_ns.store(now_ns(), Relaxed);
-            life.address.store(address, std::sync::atomic::Ordering::Release);
-            return;
-        }
+    mark(address, bytes, number);
+    if let Some(life) = lives_at(address).iter().find(|life| life.is_taken()) {
+        life.site.store(u32::try_from(number).unwrap_or(0), Relaxed);
+        life.bytes.store(bytes, Relaxed);
+        life.stands_for.store(all, Relaxed);
+        life.born_ns.store(now_ns(), Relaxed);
+        life.address.store(address, Release);
+        let held = HELD[number].fetch_add(all, Relaxed) + all;
+        site.held_bytes_max.fetch_max(held, Relaxed);
+    } else if let Some(profile) = profile() {
+        profile.lives_without_room.fetch_add(1, Relaxed);
     }
 }
 
@@ -176,23 +289,28 @@ fn site_here(kind: SiteKind) -> Option<(usize, &'static Site)> {
     entry
 }
 
-/// The end of an allocation, if it was noted.
+/// An allocation is freed.
 #[inline(never)]
-fn end(address: usize) {
-    if word_of(region_map::page_of(address)).is_none_or(|word| word.load(Relaxed) == 0) {
-        return;
+fn free(address: usize) {
+    if word_of(region_map::page_of(address)).is_some_and(|word| word.load(Relaxed) & BEGINS != 0)
+        && let Some((number, bytes)) = end(address)
+    {
+        unmark(address, bytes, number);
     }
-    let Some(life) = lives_at(address).iter().find(|life| life.address.load(Relaxed) == address) else { return };
-    let (site, bytes, born_ns) = (life.site.load(Relaxed), life.bytes.load(Relaxed), life.born_ns.load(Relaxed));
-    if life.address.compare_exchange(address, 0, AcqRel, Relaxed).is_err() {
-        return;
-    }
-    if let Some(site) = profile().and_then(|profile| profile.sites.get(site as usize)) {
+}
+
+/// The end of an allocation, if it was noted: its site's number, and its bytes.
+fn end(address: usize) -> Option<(usize, usize)> {
+    let life = lives_at(address).iter().find(|life| life.address.load(Relaxed) == address)?;
+    let (number, bytes) = (life.site.load(Relaxed) as usize, life.bytes.load(Relaxed));
+    let (stands_for, born_ns) = (life.stands_for.load(Relaxed), life.born_ns.load(Relaxed));
+    life.address.compare_exchange(address, 0, AcqRel, Relaxed).ok()?;
+    HELD[number].fetch_sub(stands_for, Relaxed);
+    if let Some(site) = profile().and_then(|profile| profile.sites.get(number)) {
         site.lives.fetch_add(1, Relaxed);
         site.life_ns.fetch_add(now_ns().saturating_sub(born_ns), Relaxed);
-        // A child of a fork frees what its parent counts, too.
-        let _ = site.held_bytes.fetch_update(Relaxed, Relaxed, |held| Some(held.saturating_sub(bytes)));
     }
+    Some((number, bytes))
 }
 
 /// Threads of a site whose faults are told apart.
@@ -240,4 +358,74 @@ pub fn fault(fault: &Served) -> Option<usize> {
     };
     follows.fetch_add(1, Relaxed);
     Some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// xorshift (Marsaglia 2003).
+    fn next(state: &std::cell::Cell<u64>) -> usize {
+        let mut x = state.get();
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        state.set(x);
+        usize::try_from(x >> 16).unwrap()
+    }
+
+    #[test]
+    fn sampled_bytes_and_allocations_are_as_many_as_there_are_whatever_their_size() {
+        // Bytes, how often: from many small ones to a few that are nearly always a sample.
+        let sites = [(16, 400_000), (1000, 30_000), (100_000, 3_000), (200_000, 3_000), (SAMPLED_BYTES - 1, 3_000)];
+        let state = std::cell::Cell::new(0x9e37_79b9_7f4a_7c15);
+        let mut left: Vec<usize> = sites.iter().map(|(_, times)| *times).collect();
+        let mut seen = [(0, 0); 5];
+        let mut countdown = Countdown::default();
+        while left.iter().any(|left| *left > 0) {
+            let site = next(&state) % sites.len();
+            // In turns of several, as programs have them.
+            for _ in 0..(sites[site].1 / 300).min(left[site]) {
+                left[site] -= 1;
+                let bytes = sites[site].0;
+                let all = countdown.count(bytes, |_| next(&state)) * SAMPLED_BYTES;
+                seen[site].0 += all;
+                seen[site].1 += allocations(all, bytes, next(&state));
+            }
+        }
+        for ((bytes, times), (all, counted)) in sites.into_iter().zip(seen) {
+            // A sample or two in a hundred more or fewer, and some chance where there are few of them.
+            let expected = bytes * times;
+            let slack = expected / 50 + 40 * SAMPLED_BYTES;
+            assert!(all.abs_diff(expected) < slack, "{bytes}: {all} bytes, not {expected}");
+            assert!((counted * bytes).abs_diff(expected) < slack, "{bytes}: {counted} allocations, not {times}");
+        }
+    }
+
+    #[test]
+    fn a_threads_first_allocation_is_no_more_a_sample_than_others() {
+        let state = std::cell::Cell::new(88_172_645_463_325_252);
+        let threads = 10_000;
+        let samples: usize = (0..threads).map(|_| Countdown::default().count(4096, |_| next(&state))).sum();
+        let expected = threads * 4096 / SAMPLED_BYTES;
+        assert!(samples.abs_diff(expected) < expected / 2, "{samples}, not {expected}");
+    }
+
+    #[test]
+    fn freed_pages_belong_to_no_site_and_others_of_the_page_are_found_again() {
+        let _ = begin();
+        let page = |number: u32| PageNo(FAR_PAGES - 64 + number);
+        let address = |number: u32| region_map::address_of(page(number).0);
+        mark(address(0), 3 * PAGE_BYTES, 7);
+        mark(address(2) + 64, PAGE_BYTES, 9);
+        assert_eq!([0, 1, 2, 3].map(|number| site_of(page(number))), [Some(7), Some(7), Some(9), Some(9)]);
+        unmark(address(0), 3 * PAGE_BYTES, 7);
+        assert_eq!([0, 1, 2, 3].map(|number| site_of(page(number))), [None, None, Some(9), Some(9)]);
+        unmark(address(2) + 64, PAGE_BYTES, 9);
+        assert_eq!([2, 3].map(|number| site_of(page(number))), [None; 2]);
+        let begins = |number: u32| word_of(page(number).0).unwrap().load(Relaxed) & BEGINS != 0;
+        assert!(begins(0) && !begins(1) && begins(2) && !begins(3));
+        forget(page(1).0, 3);
+        assert!(begins(0) && !begins(2));
+    }
 }

@@ -21,6 +21,7 @@ pub fn trials() -> Vec<Trial> {
     for path in PATHS {
         add(format!("worst::{path}"), skips::no_userfaultfd, Box::new(move |name| worst(name, path)));
         let no_compiler = || skips::no_userfaultfd().or_else(|| skips::find("g++").is_none().then(|| "no g++".into()));
+        add(format!("sites::{path}"), skips::no_userfaultfd, Box::new(move |name| sites(name, path)));
         add(format!("cpp::{path}"), no_compiler, Box::new(move |name| cpp(name, path)));
     }
     let no_numpy = || skips::no_userfaultfd().or_else(|| skips::missing(&[Need::Python("numpy")]));
@@ -94,6 +95,26 @@ fn worst(name: &str, path: &str) -> Result<()> {
     ensure!(table.contains(&wanted) && table.contains("functions.c:"), "{table}");
     let drawn = std::fs::read_to_string(&flame)?;
     ensure!(drawn.contains(&wanted) && drawn.contains(">main ("), "the calls that led there");
+    Ok(())
+}
+
+/// Memory that was freed is no longer its allocation's, and what a site held is what one process held of it.
+fn sites(name: &str, path: &str) -> Result<()> {
+    let program = c_program("sites", &["-g"])?.display().to_string();
+    let (ended, file) = profiled(name, &["--fault-path", path, "--prefetch", "none"], &[&program])?;
+    ensure!(ended.code == 0 && ended.stdout.ends_with(" 0\n"), "{}: {}{}", ended.code, ended.stdout, ended.stderr);
+    let profile = read(&file)?;
+    let all = list(&profile, "sites");
+    let site = |function: &str| {
+        let site = all.iter().position(|site| site["calls"][0]["function"] == function);
+        site.with_context(|| format!("no site in {function}: {all:#?}"))
+    };
+    let (freed, of_child) = (site("first")?, site("in_a_child")?);
+    // Its own faults are those of its first touches; `second` waited for what came in its place.
+    let second = named(list(&profile, "functions"), "second").context("it waits")?;
+    ensure!(second["fetches"].as_u64() > Some(1000), "{second:#}");
+    ensure!(list(second, "sites").iter().all(|part| part["index"] != freed), "{second:#}");
+    ensure!(all[of_child]["allocations"] == 5 && all[of_child]["held_bytes_max"] == 8 << 20, "{:#}", all[of_child]);
     Ok(())
 }
 
