@@ -100,6 +100,9 @@ pub struct Lost {
     pub stacks: u64,
     /// Allocations without a site.
     pub allocations: u64,
+    /// Allocations that were not followed until they are freed: their sites hold them as if they were nothing.
+    #[serde(default)]
+    pub lives: u64,
     /// Faults whose thread could not be looked at.
     pub unplaced: u64,
 }
@@ -134,7 +137,7 @@ pub struct Function {
     /// Its faults.
     #[serde(flatten)]
     pub waits: Waits,
-    /// Its part of the time that all functions waited, 0 to 1.
+    /// Its part of the time in which faults were served, 0 to 1.
     pub wait_share: f64,
     /// Where in it.
     pub lines: Vec<LineWaits>,
@@ -149,6 +152,9 @@ pub struct LineWaits {
     pub file: String,
     /// The line.
     pub line: u32,
+    /// The function that it was written in, where the compiler has put that into this one; absent: it is this one's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inlined: Option<String>,
     /// The faults there.
     #[serde(flatten)]
     pub waits: Waits,
@@ -192,7 +198,7 @@ pub struct Site {
     pub bytes: u64,
     /// The most at once.
     pub bytes_max: u64,
-    /// The most that was held at one time.
+    /// The most that one process held at one time.
     pub held_bytes_max: u64,
     /// How long one was held, on average; absent: none was freed.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -200,7 +206,7 @@ pub struct Site {
     /// The faults on its memory.
     #[serde(flatten)]
     pub waits: Waits,
-    /// Its part of the time that was waited, 0 to 1.
+    /// Its part of the time in which faults were served, 0 to 1.
     pub wait_share: f64,
     /// How these followed one another: `sequential`, `strided`, `random`; `once`: too few to say, and no page came twice.
     pub pattern: String,
@@ -324,9 +330,11 @@ pub mod tests {
             "modules": [],
             "functions": [
                 with(json!({"name": "walk(int*)", "symbol": "_Z4walkPi", "module": "app", "file": "app.cpp", "wait_share": 0.9,
-                    "lines": [with(json!({"file": "app.cpp", "line": 7}), 800_000)],
+                    "lines": [with(json!({"file": "app.cpp", "line": 7}), 700_000),
+                        with(json!({"file": "vector.h", "line": 90, "inlined": "at"}), 100_000)],
                     "sites": [with(json!({"index": 0}), 800_000)]}), 800_000),
-                with(json!({"name": "sum", "module": "app", "wait_share": 0.1, "lines": [], "sites": []}), 100_000),
+                with(json!({"name": "sum", "module": "app", "wait_share": 0.1,
+                    "lines": [with(json!({"file": "vector.h", "line": 90, "inlined": "at"}), 60_000)], "sites": []}), 100_000),
             ],
             "sites": [with(json!({"calls": [{"function": "make", "module": "app", "file": "app.cpp", "line": 3}], "kind": "heap",
                 "allocations": 1, "bytes": 4096, "bytes_max": 4096, "held_bytes_max": 4096, "wait_share": 0.9,

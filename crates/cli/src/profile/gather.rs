@@ -80,7 +80,8 @@ struct Gathered {
     symbol: Option<String>,
     file: Option<String>,
     waits: Waits,
-    lines: BTreeMap<(String, u32), Waits>,
+    /// By file, line, and the function that it was written in, where that was inlined.
+    lines: BTreeMap<(String, u32, Option<String>), Waits>,
     sites: BTreeMap<usize, Waits>,
 }
 
@@ -102,7 +103,7 @@ pub struct RunFacts<'a> {
 pub fn gather(profile: &Profile, run: &RunFacts<'_>) -> ProfileFile {
     let path = std::fs::canonicalize(run.path).unwrap_or_else(|_| run.path.into());
     let mut names = Names::of(profile);
-    let (mut sites, numbers) = sites(profile, &mut names);
+    let (mut sites, numbers) = sites(profile, &mut names, run.waits.wait_ns);
     let rates = Rates::of(profile);
     let mut functions: BTreeMap<(String, String), Gathered> = BTreeMap::new();
     for (_, point) in profile.points.entries() {
@@ -117,7 +118,8 @@ pub fn gather(profile: &Profile, run: &RunFacts<'_>) -> ProfileFile {
             function.file.get_or_insert_with(|| own.file.clone());
         }
         if let Some(line) = named.lines.first().filter(|line| line.line != 0) {
-            function.lines.entry((line.file.clone(), line.line)).or_default().add(waits);
+            let inlined = (named.lines.len() > 1).then(|| line.function.clone());
+            function.lines.entry((line.file.clone(), line.line, inlined)).or_default().add(waits);
         }
         if let Some(site) = point.site().and_then(|site| numbers.get(&site)) {
             function.sites.entry(*site).or_default().add(waits);
@@ -127,7 +129,9 @@ pub fn gather(profile: &Profile, run: &RunFacts<'_>) -> ProfileFile {
     functions.sort_by_key(|(_, function)| std::cmp::Reverse((function.waits.wait_ns, function.waits.faults)));
     let times = functions.iter().map(|(key, function)| (key.clone(), function.waits.wait_ns)).collect();
     let (frames, stacks) = stacks(profile, &mut names, &times);
+    // Of samples the sum is an estimate.
     let all_ns: u64 = functions.iter().map(|(_, function)| function.waits.wait_ns).sum();
+    let all_ns = all_ns.max(run.waits.wait_ns);
     for (index, (_, function)) in functions.iter().enumerate() {
         for (site, waits) in &function.sites {
             sites[*site].functions.push(Part { index, waits: *waits });
@@ -150,6 +154,7 @@ pub fn gather(profile: &Profile, run: &RunFacts<'_>) -> ProfileFile {
                 faults: profile.points_without_room.load(Relaxed),
                 stacks: profile.stacks_without_room.load(Relaxed),
                 allocations: profile.sites_without_room.load(Relaxed),
+                lives: profile.lives_without_room.load(Relaxed),
                 unplaced: profile.unplaced.load(Relaxed),
             },
         },
@@ -174,7 +179,7 @@ fn share(part: u64, whole: u64) -> f64 {
 }
 
 fn finished((module, name): (String, String), function: Gathered, all_ns: u64) -> Function {
-    let line = |((file, line), waits)| LineWaits { file, line, waits };
+    let line = |((file, line, inlined), waits)| LineWaits { file, line, inlined, waits };
     let mut lines: Vec<LineWaits> = function.lines.into_iter().map(line).collect();
     lines.sort_by_key(|line| std::cmp::Reverse(line.waits.wait_ns));
     Function {
@@ -199,13 +204,14 @@ struct Alike<'a> {
     parts: Vec<(usize, &'a taken::Site)>,
 }
 
-/// The sites, that which was waited for longest first, and the place of each of the segment's in this list.
-fn sites(profile: &Profile, names: &mut Names<'_>) -> (Vec<Site>, HashMap<usize, usize>) {
+/// The sites, that which was waited for longest first, and the place of each of the segment's in this list; `run_ns`: the time in which
+/// all faults were served, also on memory that no site is known of.
+fn sites(profile: &Profile, names: &mut Names<'_>, run_ns: u64) -> (Vec<Site>, HashMap<usize, usize>) {
     let mut gathered: Vec<Alike<'_>> = Vec::new();
     let mut known: HashMap<SiteKey, usize> = HashMap::new();
     for (number, site) in profile.sites.entries() {
         let all: Vec<Call> = site.frames.get().flat_map(|frame| names.calls(frame)).collect();
-        let begin = all.iter().position(|call| !is_allocator(&call.function)).unwrap_or(all.len());
+        let begin = all.iter().position(|call| !is_allocator(call)).unwrap_or(all.len());
         let is_start = |call: &Call| call.function.starts_with("__libc_start") || call.function == "_start";
         let calls: Vec<Call> =
             all.into_iter().skip(begin).take_while(|call| !is_start(call)).take(SITE_CALLS).collect();
@@ -229,7 +235,7 @@ fn sites(profile: &Profile, names: &mut Names<'_>) -> (Vec<Site>, HashMap<usize,
         })
         .collect();
     sites.sort_by_key(|(site, _)| std::cmp::Reverse((site.waits.wait_ns, site.held_bytes_max)));
-    let all_ns: u64 = sites.iter().map(|(site, _)| site.waits.wait_ns).sum();
+    let all_ns = sites.iter().map(|(site, _)| site.waits.wait_ns).sum::<u64>().max(run_ns);
     let mut places = HashMap::new();
     for (index, (site, numbers)) in sites.iter_mut().enumerate() {
         site.wait_share = share(site.waits.wait_ns, all_ns);

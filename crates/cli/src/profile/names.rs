@@ -8,9 +8,8 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::rc::Rc;
 
-/// Functions that give memory for others: their caller is who allocates. By the beginnings of their names.
+/// Functions that give memory for others: their caller is who allocates.
 const ALLOCATORS: &[&str] = &[
-    "operator new",
     "malloc",
     "calloc",
     "realloc",
@@ -22,18 +21,62 @@ const ALLOCATORS: &[&str] = &[
     "pvalloc",
     "strdup",
     "strndup",
+    "wcsdup",
+    "asprintf",
+    "vasprintf",
     "mmap",
+    "mmap64",
+    "mremap",
     "xmalloc",
     "xcalloc",
+    "xzalloc",
     "xrealloc",
+    "xreallocarray",
+    "xmallocarray",
+    "xstrdup",
+    "xstrndup",
     "g_malloc",
+    "g_malloc0",
+    "g_malloc_n",
+    "g_malloc0_n",
+    "g_try_malloc",
+    "g_try_malloc0",
     "g_realloc",
+    "g_realloc_n",
     "g_slice_alloc",
+    "g_slice_alloc0",
+    "g_strdup",
+    "g_strndup",
+    "g_memdup",
+    "g_memdup2",
+    "PyObject_Malloc",
+    "PyObject_Calloc",
+    "PyObject_Realloc",
+    "default_malloc",
+    "default_calloc",
+    "default_realloc",
+    "mi_malloc",
+    "mi_zalloc",
+    "mi_calloc",
+    "mi_realloc",
+    "tc_malloc",
+    "tc_calloc",
+    "tc_realloc",
+    "tc_memalign",
+];
+
+/// The same by how their names begin: families, the insides of allocators, and the containers of the standard libraries.
+const FAMILIES: &[&str] = &[
+    "operator new",
+    "__libc_malloc",
+    "__libc_calloc",
+    "__libc_realloc",
+    "__libc_memalign",
     "__rust_alloc",
     "__rust_realloc",
     "__rdl_",
+    "__rg_",
     "__rustc::",
-    // Containers of the standard libraries.
     "std::",
     "__gnu_cxx::",
     "alloc::",
@@ -43,22 +86,58 @@ const ALLOCATORS: &[&str] = &[
     "<alloc::",
     "<core::",
     "<hashbrown::",
-    "PyObject_Malloc",
-    "PyObject_Calloc",
-    "PyObject_Realloc",
     "PyMem_",
     "_PyObject_",
     "_PyMem_",
     "npy_alloc",
-    "default_malloc",
-    "default_calloc",
     "PyDataMem_",
+    // jemalloc, with the prefixes that its private names have alone and in Rust; mimalloc; tcmalloc.
+    "je_",
+    "_rjem_",
+    "_mi_",
+    "mi_heap_",
+    "tc_new",
+    "tcmalloc::",
 ];
 
+/// Where the sources of the standard libraries lie: names of debug information that has lines alone do not say whose they are.
+const LIBRARIES: &[&str] = &["/include/c++/", "/rustlib/src/rust/library/", "/rustc/"];
+
 /// Whether a function gives memory for others.
-pub fn is_allocator(function: &str) -> bool {
-    let name = qualified(function);
-    ALLOCATORS.iter().any(|allocator| name.starts_with(allocator))
+pub fn is_allocator(call: &Call) -> bool {
+    let name = qualified(&call.function);
+    let plain = name.split(['(', '<']).next().unwrap_or(name);
+    ALLOCATORS.contains(&plain)
+        || FAMILIES.iter().any(|family| name.starts_with(family))
+        || implements(name, &["alloc::", "hashbrown::"])
+        || call.file.as_ref().is_some_and(|file| LIBRARIES.iter().any(|library| file.contains(library)))
+}
+
+/// Whether a function of Rust's is one of a trait of those crates, of whichever type: `<u64 as alloc::vec::…>::from_elem`.
+fn implements(name: &str, crates: &[&str]) -> bool {
+    let mut depth = 0;
+    let at = name.char_indices().find(|(at, c)| {
+        depth += i32::from(*c == '<') - i32::from(*c == '>');
+        depth == 1 && name[*at..].starts_with(" as ")
+    });
+    let of = at.filter(|_| name.starts_with('<')).map(|(at, _)| &name[at + " as ".len()..]);
+    of.is_some_and(|of| crates.iter().any(|one| of.starts_with(one)))
+}
+
+/// Of code that is in no file.
+const NO_FILE: &str = "(code of no file)";
+
+/// A function that its file has no name for: where it begins there.
+pub fn unnamed(module: &str, start: u64) -> String {
+    format!("{module}+{start:#x}")
+}
+
+/// Whether a function has a name, and not only a place, which is another one when its file is made anew.
+pub fn has_name(function: &str, module: &str) -> bool {
+    let place = function.strip_prefix(module).and_then(|rest| rest.strip_prefix("+0x"));
+    let is_place =
+        place.is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_hexdigit()));
+    !is_place && !function.is_empty() && function != NO_FILE
 }
 
 /// A function's name without its result, which C++ writes before those of templates.
@@ -125,9 +204,7 @@ impl<'a> Names<'a> {
         }
         let named = match frame.module().and_then(|index| self.module(index)) {
             Some((module, symbols)) => symbols.name(&module.name, frame.address()),
-            None => {
-                Named { symbol: None, lines: vec![Line { function: "(code of no file)".into(), ..Line::default() }] }
-            }
+            None => Named { symbol: None, lines: vec![Line { function: NO_FILE.into(), ..Line::default() }] },
         };
         let named = Rc::new(named);
         self.named.insert(frame, Rc::clone(&named));
@@ -157,25 +234,65 @@ impl<'a> Names<'a> {
 mod tests {
     use super::*;
 
+    fn is_allocator(function: &str) -> bool {
+        super::is_allocator(&Call { function: function.into(), module: "app".into(), file: None, line: None })
+    }
+
     #[test]
     fn allocators_are_known_with_and_without_their_types() {
-        for name in ["malloc", "operator new(unsigned long)", "void* std::allocator<int>::allocate(unsigned long)"] {
+        for name in [
+            "malloc",
+            "operator new(unsigned long)",
+            "operator new[](unsigned long, std::nothrow_t const&)",
+            "void* std::allocator<int>::allocate(unsigned long)",
+            "std::_Rb_tree_iterator<std::pair<long const, int> > std::_Rb_tree<long, int>::_M_emplace<long>(long&&)",
+            "int* std::fill_n<int*>(int*)",
+            "alloc::vec::from_elem",
+            "<u64 as alloc::vec::spec_from_elem::SpecFromElem>::from_elem::<A>",
+            "__rust_alloc_zeroed",
+            "je_arena_malloc_hard",
+            "_rjem_je_extent_alloc_mmap",
+            "xstrdup",
+            "__libc_calloc",
+        ] {
             assert!(is_allocator(name), "{name}");
         }
-        let emplace =
-            "std::_Rb_tree_iterator<std::pair<long const, int> > std::_Rb_tree<long, int>::_M_emplace<long>(long&&)";
-        assert!(
-            is_allocator(emplace)
-                && is_allocator("int* std::fill_n<int*>(int*)")
-                && is_allocator("alloc::vec::from_elem")
-        );
         for name in [
             "my_pool_get",
             "main",
+            "malloc_words",
+            "mmap_file(char const*)",
+            "callocate",
+            "strdup_all",
             "shapes::Grid<std::vector<int> >::Grid(std::size_t)",
             "int work<std::string>(std::string)",
+            "<app::Rows as core::clone::Clone>::clone",
         ] {
             assert!(!is_allocator(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_lies_in_a_standard_library_is_known_by_its_file_too() {
+        let at = |file: &str| {
+            let file = Some(file.to_owned());
+            super::is_allocator(&Call { function: "allocate".into(), module: "app".into(), file, line: Some(1) })
+        };
+        assert!(at("/usr/include/c++/12/bits/new_allocator.h") && at("/rustc/59807616/library/alloc/src/alloc.rs"));
+        assert!(!at("/work/app/allocate.cpp") && !is_allocator("allocate"));
+    }
+
+    #[test]
+    fn a_place_is_no_name() {
+        for (function, module) in
+            [("app+0x401136", "app"), (NO_FILE, ""), ("", "app"), (&*unnamed("a+b.so", 16), "a+b.so")]
+        {
+            assert!(!has_name(function, module), "{function}");
+        }
+        for (function, module) in
+            [("main", "app"), ("app", "app"), ("Big operator+0x(Big)", "app"), ("app+0x(int)", "app")]
+        {
+            assert!(has_name(function, module), "{function}");
         }
     }
 }

@@ -2,7 +2,9 @@
 //! objects that they wait for.
 
 use super::file::{Call, Function, ProfileFile, Site};
+use super::names::has_name;
 use super::{Refusal, ended};
+use crate::error::complain;
 use crate::output;
 use crate::plan::{Function as Planned, Plan, Site as PlannedSite, VERSION};
 use crate::print;
@@ -10,7 +12,7 @@ use crate::report::{count, duration, percent};
 use clap::Args;
 use hinterland_units::{ByteCount, Foreign, whole_number};
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -40,7 +42,8 @@ Examples:
   hinterland plan app.prof -o app.plan
   hinterland plan app.prof -o app.plan --worst 20% --largest 20%
 
-A plan is TOML and may be edited: functions that are not in it are left alone. At least one function and one allocation are taken.
+A plan is TOML and may be edited: functions that are not in it are left alone. At least one function and one allocation are taken. What \
+has no name, in a file without symbols, is left out.
 
 Exit code: 0, or 125 when there is nothing to plan or a file cannot be used.";
 
@@ -69,6 +72,7 @@ fn planned(args: &PlanArgs) -> Result<(), Refusal> {
         let why = "no function of it waited, so there is nothing to plan; profile the program with a smaller --local";
         return Err(Refusal::File { path: args.profile.clone(), why: why.into() });
     }
+    say_unnamed(&args.profile, &file)?;
     let plan = choose(&file, args.worst, args.largest, args.depth);
     let text = plan.text(HEAD).map_err(Refusal::Words)?;
     let Some(path) = &args.output else {
@@ -82,6 +86,33 @@ fn planned(args: &PlanArgs) -> Result<(), Refusal> {
     output::write(path, refuse, |out| out.write_all(text.as_bytes()).map_err(refuse))
 }
 
+/// Says how much is left out because it has no name.
+///
+/// # Errors
+/// It is all that waited.
+fn say_unnamed(path: &Path, file: &ProfileFile) -> Result<(), Refusal> {
+    let waits = |function: &&Function| function.waits.wait_ns > 0;
+    let (named, unnamed): (Vec<&Function>, Vec<&Function>) =
+        file.functions.iter().filter(waits).partition(|one| is_named(one));
+    let Some(longest) = unnamed.first() else { return Ok(()) };
+    let remedy = "compile with symbols (without -s, not stripped), or install the debug information, and profile again";
+    let (name, module) = (Foreign(&longest.name), Foreign(&longest.module));
+    if named.is_empty() {
+        let why = format!("no function of it that waited has a name ({name} in {module} waited longest); {remedy}");
+        return Err(Refusal::File { path: path.into(), why });
+    }
+    let share = percent(unnamed.iter().map(|function| function.wait_share).sum());
+    complain(format_args!(
+        "warning: {} functions that waited have no names and are left out, {share} of all waiting, {name} in {module} first; {remedy}",
+        count(unnamed.len() as u64)
+    ));
+    Ok(())
+}
+
+fn is_named(function: &Function) -> bool {
+    has_name(&function.name, &function.module)
+}
+
 /// So many of a list, as a part of it says; one at least, if there is one.
 fn part_of(len: usize, part: f64) -> usize {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "not more than `len`")]
@@ -90,22 +121,26 @@ fn part_of(len: usize, part: f64) -> usize {
 }
 
 /// Chooses the `worst` part of the functions that wait, what they call to a depth, and the `largest` part of the allocations that they
-/// wait for.
+/// wait for. What has no name is left out: its place is another one in the next build.
 pub fn choose(file: &ProfileFile, worst: f64, largest: f64, depth: usize) -> Plan {
-    let waiting = file.functions.iter().filter(|function| function.waits.wait_ns > 0).count();
-    let chosen = &file.functions[..part_of(waiting, worst)];
-    let mut functions: Vec<Planned> = chosen.iter().map(worst_one).collect();
-    for caller in chosen {
+    let waiting = |function: &&Function| function.waits.wait_ns > 0 && is_named(function);
+    let mut chosen: Vec<(usize, &Function)> =
+        file.functions.iter().enumerate().filter(|(_, function)| waiting(function)).collect();
+    chosen.truncate(part_of(chosen.len(), worst));
+    let mut functions: Vec<Planned> = chosen.iter().map(|(_, function)| worst_one(function)).collect();
+    for (_, caller) in &chosen {
         for (name, module) in callees(file, caller, depth) {
             if functions.iter().all(|there| (&there.name, &there.module) != (&name, &module)) {
                 functions.push(called(file, name, module, &caller.name));
             }
         }
     }
+    let is_chosen = |at: usize| chosen.iter().any(|(index, _)| *index == at);
     let mut sites: Vec<&Site> = file
         .sites
         .iter()
-        .filter(|site| site.functions.iter().any(|part| part.index < chosen.len() && part.waits.wait_ns > 0))
+        .filter(|site| site.functions.iter().any(|part| is_chosen(part.index) && part.waits.wait_ns > 0))
+        .filter(|site| site.calls.first().is_some_and(|call| has_name(&call.function, &call.module)))
         .collect();
     sites.sort_by_key(|site| std::cmp::Reverse(site.held_bytes_max));
     sites.truncate(part_of(sites.len(), largest));
@@ -146,6 +181,7 @@ fn callees(file: &ProfileFile, caller: &Function, depth: usize) -> BTreeSet<(Str
         let frames = stack.frames.iter().map(|frame| &file.frames[*frame]);
         let below = frames.skip_while(|frame| (&frame.function, &frame.module) != (&caller.name, &caller.module));
         let own = below.skip(1).take(depth).filter(|frame| frame.module == caller.module);
+        let own = own.filter(|frame| has_name(&frame.function, &frame.module));
         callees.extend(own.map(|frame| (frame.function.clone(), frame.module.clone())));
     }
     callees
@@ -154,7 +190,8 @@ fn callees(file: &ProfileFile, caller: &Function, depth: usize) -> BTreeSet<(Str
 fn large_one(site: &Site) -> PlannedSite {
     let call = |call: &Call| match (&call.file, call.line) {
         (Some(file), Some(line)) => format!("{} {file}:{line}", call.function),
-        _ => format!("{} {}", call.function, call.module),
+        _ if has_name(&call.function, &call.module) => format!("{} {}", call.function, call.module),
+        _ => format!("(no name) {}", call.module),
     };
     let time = duration(Duration::from_nanos(site.waits.wait_ns));
     let own = site.calls.first();
@@ -189,6 +226,34 @@ mod tests {
         assert_eq!(plan.sites.len(), 1);
         assert_eq!(plan.sites[0].calls, ["make app.cpp:3"]);
         assert_eq!(choose(&file(), 1.0, 1.0, 0).functions.len(), 2, "all of them, and nothing that they call");
+    }
+
+    #[test]
+    fn what_has_no_name_is_in_no_plan() {
+        let mut value = example();
+        // The one that waits longest, what it calls, and who allocates.
+        value["functions"][0]["name"] = "app+0x401136".into();
+        value["functions"][1]["sites"] =
+            serde_json::json!([{"index": 0, "faults": 1, "fetches": 1, "first_touches": 0, "wait_ns": 9}]);
+        value["sites"][0]["functions"][0]["index"] = 1.into();
+        value["sites"][0]["calls"][0] = serde_json::json!({"function": "app+0x4011c0", "module": "app"});
+        value["frames"][1]["function"] = "sum".into();
+        value["frames"][2]["function"] = "app+0x401200".into();
+        let read = |value: &serde_json::Value| ProfileFile::of(value.to_string().as_bytes()).unwrap();
+        let plan = choose(&read(&value), 1.0, 1.0, 2);
+        assert_eq!((plan.functions.len(), plan.functions[0].name.as_str(), plan.sites.len()), (1, "sum", 0));
+        // Who calls who allocates is for people.
+        value["sites"][0]["calls"] =
+            serde_json::json!([{"function": "make", "module": "app"}, {"function": "app+0x7", "module": "app"}]);
+        let plan = choose(&read(&value), 1.0, 1.0, 2);
+        assert_eq!(plan.sites[0].calls, ["make app", "(no name) app"]);
+        assert!(!plan.text(HEAD).unwrap().contains("0x"));
+        value["functions"][1]["name"] = "app+0x9".into();
+        let refused = say_unnamed(Path::new("app.prof"), &read(&value)).unwrap_err().to_string();
+        assert!(
+            refused.contains("app.prof: no function of it that waited has a name (app+0x401136 in app"),
+            "{refused}"
+        );
     }
 
     #[test]

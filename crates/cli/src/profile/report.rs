@@ -1,6 +1,6 @@
 //! Showing a profile: tables, JSON, a flame graph of waiting.
 
-use super::file::{Call, ProfileFile, Waits};
+use super::file::{Call, Function, LineWaits, ProfileFile, Waits};
 use super::{Refusal, ended};
 use crate::output;
 use crate::print;
@@ -10,7 +10,6 @@ use clap::{Args, ValueEnum};
 use hinterland_units::{ByteCount, Foreign, whole_number};
 use inferno::flamegraph::{self, Options};
 use serde::Serialize;
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -56,12 +55,17 @@ enum By {
     Line,
 }
 
-/// A line of the source.
+/// A line of the source, in one function.
 #[derive(Serialize)]
 struct LineRow {
     file: String,
     line: u32,
     function: String,
+    module: String,
+    /// The function that it was written in, where that was put into `function`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    inlined: Option<String>,
+    wait_share: f64,
     #[serde(flatten)]
     waits: Waits,
 }
@@ -84,9 +88,12 @@ fn shown(args: &ReportArgs) -> Result<(), Refusal> {
     print::text(&text(&file, &args.by, args.top)).map(drop).map_err(words)
 }
 
-/// The rows by what they are, as JSON.
+/// The rows by what they are, with what stands above the tables, as JSON.
 fn rows(file: &ProfileFile, by: &[By]) -> serde_json::Value {
     let mut all = serde_json::Map::new();
+    all.insert("program".into(), serde_json::json!(file.program));
+    all.insert("run".into(), serde_json::json!(file.run));
+    all.insert("modules".into(), serde_json::json!(file.modules));
     for by in by {
         let (name, rows) = match by {
             By::Function => ("function", serde_json::json!(file.functions)),
@@ -136,6 +143,13 @@ fn head(file: &ProfileFile) -> String {
     ];
     for (number, what) in lost.into_iter().filter(|(number, _)| *number > 0) {
         let _ = writeln!(out, "  {} {what}: the profile has no room for more", count(number));
+    }
+    if run.lost.lives > 0 {
+        let lives = count(run.lost.lives);
+        let _ = writeln!(
+            out,
+            "  {lives} allocations were not followed until they are freed: what sites held is too little"
+        );
     }
     if run.lost.unplaced > 0 {
         let _ = writeln!(
@@ -202,19 +216,20 @@ fn sites(file: &ProfileFile, top: usize) -> String {
 }
 
 fn lines(file: &ProfileFile) -> Vec<LineRow> {
-    let mut lines: BTreeMap<(&str, u32), LineRow> = BTreeMap::new();
-    for function in &file.functions {
-        for line in &function.lines {
-            let row = lines.entry((&line.file, line.line)).or_insert_with(|| LineRow {
-                file: line.file.clone(),
-                line: line.line,
-                function: function.name.clone(),
-                waits: Waits::default(),
-            });
-            row.waits.add(line.waits);
-        }
-    }
-    let mut lines: Vec<LineRow> = lines.into_values().collect();
+    let known: u64 = file.functions.iter().map(|function| function.waits.wait_ns).sum();
+    let all = known.max(file.run.waits.wait_ns).max(1) as f64;
+    let row = |function: &Function, line: &LineWaits| LineRow {
+        file: line.file.clone(),
+        line: line.line,
+        function: function.name.clone(),
+        module: function.module.clone(),
+        inlined: line.inlined.clone(),
+        wait_share: line.waits.wait_ns as f64 / all,
+        waits: line.waits,
+    };
+    let rows = |function| move |line| row(function, line);
+    let mut lines: Vec<LineRow> =
+        file.functions.iter().flat_map(|function| function.lines.iter().map(rows(function))).collect();
     lines.sort_by_key(|row| std::cmp::Reverse(row.waits.wait_ns));
     lines
 }
@@ -224,12 +239,14 @@ fn line_table(file: &ProfileFile, top: usize) -> String {
     if rows.is_empty() {
         return "No line is known: compile the program with -g, or install its debug information.".into();
     }
-    let all: u64 = file.functions.iter().map(|function| function.waits.wait_ns).sum();
     let mut table = table(&["waiting", "time", "faults", "fetches", "each", "line", "function"], 0..5);
     for row in rows.iter().take(top) {
-        let share = if all == 0 { 0.0 } else { row.waits.wait_ns as f64 / all as f64 };
         let place = Foreign(&format!("{}:{}", row.file, row.line)).to_string();
-        table.add_row(wait_cells(&row.waits, share).into_iter().chain([place, cut(&row.function)]));
+        let function = match &row.inlined {
+            Some(inlined) => format!("{} in {}", cut(inlined), cut(&row.function)),
+            None => cut(&row.function),
+        };
+        table.add_row(wait_cells(&row.waits, row.wait_share).into_iter().chain([place, function]));
     }
     table.to_string()
 }
@@ -291,10 +308,22 @@ mod tests {
     }
 
     #[test]
+    fn a_line_that_was_put_into_several_functions_has_a_row_for_each() {
+        let lines = lines(&file());
+        let rows: Vec<_> = lines.iter().map(|row| (row.line, row.function.as_str(), row.waits.wait_ns)).collect();
+        assert_eq!(rows, [(7, "walk(int*)", 700_000), (90, "walk(int*)", 100_000), (90, "sum", 60_000)]);
+        let shares: f64 = lines.iter().map(|row| row.wait_share).sum();
+        assert!((shares - 860.0 / 900.0).abs() < 1e-9, "{shares}");
+        let table = line_table(&file(), 9);
+        assert!(table.contains("at in walk(int*)") && table.contains("at in sum"), "{table}");
+    }
+
+    #[test]
     fn json_has_all_rows() {
         let rows = rows(&file(), &[By::Function, By::Line]);
         assert_eq!(rows["function"].as_array().map(Vec::len), Some(2));
         assert_eq!(rows["line"][0]["line"], 7);
+        assert_eq!((&rows["run"]["wait_ns"], &rows["program"]["name"]), (&900_000.into(), &"./app".into()));
         assert!(rows.get("site").is_none());
     }
 

@@ -1,6 +1,7 @@
 //! Names for addresses: from debug information (in the file, or in one of its own beside it or below /usr/lib/debug), else from the tables of
 //! symbols, else from the bounds of functions that `.eh_frame` knows.
 
+use super::names::unnamed;
 use crate::encode::hexadecimal;
 use addr2line::Loader;
 use addr2line::gimli::{self, BaseAddresses, CieOrFde, EhFrame, NativeEndian, UnwindSection};
@@ -103,7 +104,7 @@ impl Symbols {
         let after = self.bounds.partition_point(|(start, _)| *start <= address);
         let bounds = after.checked_sub(1).map(|index| self.bounds[index]);
         let start = bounds.filter(|(_, end)| address < *end).map_or(address, |(start, _)| start);
-        format!("{module}+{start:#x}")
+        unnamed(module, start)
     }
 
     fn symbol_at(&self, address: u64) -> Option<&Symbol> {
@@ -117,9 +118,11 @@ impl Symbols {
             return lines;
         };
         while let Ok(Some(frame)) = frames.next() {
-            let name = frame
-                .function
-                .and_then(|name| Some((name.raw_name().ok()?.into_owned(), name.demangle().ok()?.into_owned())));
+            let name = frame.function.and_then(|name| {
+                let raw = without_clone(&name.raw_name().ok()?).to_owned();
+                let function = addr2line::demangle_auto(raw.as_str().into(), name.language).into_owned();
+                Some((raw, function))
+            });
             if name.is_none() && frame.location.is_none() {
                 continue;
             }
@@ -145,6 +148,15 @@ fn is_mangled(name: &str) -> bool {
     name.starts_with("_Z") || name.starts_with("_R")
 }
 
+/// What compilers put behind the names of parts and copies that they make of functions: GCC, LLVM, and Hinterland's plugin.
+const CLONES: &[&str] = &[".cold", ".constprop.", ".isra.", ".part.", ".lto_priv.", ".llvm.", ".hint.gather"];
+
+/// The name of the function that a part or copy was made of.
+fn without_clone(name: &str) -> &str {
+    let end = CLONES.iter().filter_map(|clone| name.find(clone)).filter(|at| *at > 0).min();
+    &name[..end.unwrap_or(name.len())]
+}
+
 /// A linker's name as its language writes it.
 fn demangled(name: &str) -> String {
     addr2line::demangle_auto(name.into(), None).into_owned()
@@ -158,7 +170,7 @@ fn symbols_of(file: &object::File<'_>) -> Vec<Symbol> {
         .filter_map(|symbol| {
             let (start, name) = (symbol.address(), symbol.name().ok()?);
             // Versions, as `memcpy@@GLIBC_2.14`, are no part of it.
-            let name = name.split('@').next().unwrap_or(name).to_owned();
+            let name = without_clone(name.split('@').next().unwrap_or(name)).to_owned();
             Some(Symbol { start, end: start + symbol.size(), name })
         })
         .collect();
@@ -248,6 +260,21 @@ mod tests {
         assert!(named.symbol.is_some_and(|symbol| symbol.starts_with("_")));
         let last = named.lines.last().unwrap();
         assert!(last.file.ends_with("profile/symbols.rs") && last.line.abs_diff(marked()) <= 2, "{last:?}");
+    }
+
+    #[test]
+    fn what_a_compiler_made_of_a_function_is_that_function() {
+        for (name, function) in [
+            ("_Z4walkPi.cold", "_Z4walkPi"),
+            ("sum.constprop.0.isra.0", "sum"),
+            ("sum.part.1.cold", "sum"),
+            ("_RNvC3app4walk.llvm.123", "_RNvC3app4walk"),
+            ("_ZL7look_upPKj.hint.gather.2", "_ZL7look_upPKj"),
+            ("_ZN4core3ptr42drop_in_place$LT$alloc..string..String$GT$17h0123456789abcdefE", ""),
+            (".cold", ""),
+        ] {
+            assert_eq!(without_clone(name), if function.is_empty() { name } else { function });
+        }
     }
 
     #[test]
