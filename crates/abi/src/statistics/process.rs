@@ -26,6 +26,8 @@ statistics! {
         tape: AtomicU32,
         /// When the row was taken (`CLOCK_BOOTTIME`, in nanoseconds): a process that started later is not its owner.
         taken_ns: Counter,
+        /// Processor time of the program's threads since the process began, in nanoseconds, told when it ended in order; 0: not known.
+        worked_ns: Counter,
         /// The program's file ([`file_id`](crate::file_id)); 0: not known.
         program_file: Counter,
         /// The PID namespace (its inode); 0: not known.

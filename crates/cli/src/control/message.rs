@@ -173,9 +173,9 @@ documented! {
         pub url: String,
         /// Pages that it holds.
         pub far_bytes: u64,
-        /// Bytes of pages that were stored there.
+        /// Bytes of pages that were stored there, by all processes of the run.
         pub bytes_in: u64,
-        /// Bytes of pages that were loaded from there.
+        /// Bytes of pages that were loaded from there, by all processes of the run.
         pub bytes_out: u64,
     }
 }

@@ -47,6 +47,40 @@ impl BackendTotal {
     }
 }
 
+/// What went over the paths of processes that have ended, by URL.
+#[derive(Clone, Debug, Default)]
+pub struct Traffic(Vec<(String, u64, u64)>);
+
+/// URLs that traffic is kept of: each process may have others, where the user left sizes open.
+const TRAFFIC_MAX: usize = 64;
+
+impl Traffic {
+    /// Adds what went over the paths of a process.
+    pub fn add(&mut self, process: &[BackendFigures]) {
+        for BackendFigures { url, counters, .. } in process {
+            let known = self.0.iter_mut().find(|(known, ..)| known == url);
+            match known {
+                Some((_, stored, loaded)) => {
+                    *stored += counters.bytes_in;
+                    *loaded += counters.bytes_out;
+                }
+                None => {
+                    if self.0.len() == TRAFFIC_MAX {
+                        self.0.remove(0);
+                    }
+                    self.0.push((url.clone(), counters.bytes_in, counters.bytes_out));
+                }
+            }
+        }
+    }
+
+    /// Bytes that were stored at a URL, and loaded from there.
+    pub fn of(&self, url: &str) -> (u64, u64) {
+        let known = self.0.iter().find(|(known, ..)| known == url);
+        known.map_or((0, 0), |(_, stored, loaded)| (*stored, *loaded))
+    }
+}
+
 /// The part of a URL that names the kind of backend.
 fn kind(url: &str) -> &str {
     url.split([':', '?']).next().unwrap_or(url)
@@ -116,6 +150,20 @@ mod tests {
         let now = Gauges { pages, absent: 1, ..Gauges::default() };
         let maxima = Maxima { encrypted: 1, ..Maxima::default() };
         [BackendFigures { url: "tcp://host:1".into(), now, peak: now, maxima, ..BackendFigures::default() }]
+    }
+
+    #[test]
+    fn traffic_is_kept_by_url_and_of_so_many_at_most() {
+        let mut traffic = Traffic::default();
+        let at = |url: &str, bytes_in, bytes_out| {
+            let counters = Counters { bytes_in, bytes_out, ..Counters::default() };
+            [BackendFigures { url: url.into(), counters, ..BackendFigures::default() }]
+        };
+        traffic.add(&at("a", 1, 2));
+        traffic.add(&at("a", 10, 20));
+        assert_eq!((traffic.of("a"), traffic.of("b")), ((11, 22), (0, 0)));
+        (0..TRAFFIC_MAX).for_each(|number| traffic.add(&at(&number.to_string(), 1, 1)));
+        assert_eq!((traffic.0.len(), traffic.of("a"), traffic.of("0")), (TRAFFIC_MAX, (0, 0), (1, 1)));
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub struct RowFigures {
     pub forked: bool,
     /// The number of the tape that it follows, from 1; 0: none.
     pub tape: u32,
+    /// Processor time of its program's threads when it ended, in nanoseconds; 0: it lives, or did not end in order.
+    pub worked_ns: u64,
     /// What only grows.
     pub counters: Counters,
     /// What rises and falls, now. Of several processes, it is counted local memory that adds up: without the pages that other processes
@@ -85,6 +87,7 @@ impl RowFigures {
             path_obstacle: row.path_obstacle.get(),
             forked,
             tape: row.tape.load(Relaxed),
+            worked_ns: row.worked_ns.load(Relaxed),
             counters,
             now,
             beside_bytes: now.metadata_bytes + store_bytes,

@@ -1,7 +1,7 @@
 //! The sum of all processes of a run.
 
 use super::activity::Activity;
-use super::backends::{BackendTotal, BackendTotals};
+use super::backends::{BackendTotal, BackendTotals, Traffic};
 use super::hint_site::HintSite;
 use super::row::RowFigures;
 use crate::sample::{Image, Process};
@@ -27,6 +27,8 @@ pub struct Others {
 pub struct Totals {
     /// Counters of processes that have ended.
     pub counters: Counters,
+    /// Processor time of the programs of processes that ended in order, in nanoseconds.
+    pub worked_ns: u64,
     /// Peaks over the whole run.
     pub peak: Gauges,
     /// The largest of any process.
@@ -53,6 +55,8 @@ pub struct Totals {
     pub not_managed: Vec<NotManaged>,
     /// What the figures of unmanaged memory come from.
     pub unmanaged_source: UnmanagedSource,
+    /// What went over the paths of processes that have ended.
+    pub traffic: Traffic,
     backends: BackendTotals,
     /// What the program ran when it was last seen managed.
     managed_image: Option<Image>,
@@ -127,7 +131,9 @@ impl Totals {
             self.unmanaged_source = self.unmanaged_source.max(UnmanagedSource::Library);
         }
         self.counters.combine(&row.counters, u64::saturating_add);
+        self.worked_ns = self.worked_ns.saturating_add(row.worked_ns);
         self.backends.add(&row.backends);
+        self.traffic.add(&row.backends);
         self.maxima.combine(&row.maxima, u64::max);
         self.histograms.add(&row.histograms);
         Activity::merge(&mut self.threads, &row.threads);

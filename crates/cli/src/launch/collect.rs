@@ -5,7 +5,7 @@
 
 use super::ledger::{LauncherLedger, claim};
 use super::liveness::Liveness;
-use crate::figures::{RowFigures, Totals};
+use crate::figures::{Counters, RowFigures, Totals};
 use crate::sample::{self, Process};
 use hinterland_abi::{ProcessRow, RowState};
 use nix::unistd::Pid;
@@ -48,6 +48,38 @@ pub fn look(ledger: &LauncherLedger, totals: &mut Totals, liveness: &mut Livenes
 /// What live processes say of themselves.
 pub fn live_rows(ledger: &LauncherLedger, liveness: &mut Liveness) -> Vec<RowFigures> {
     live_or_over(ledger, liveness, &mut Vec::new()).into_iter().map(|row| read(row, liveness)).collect()
+}
+
+/// A run at one moment.
+pub struct Present {
+    /// What all of its processes have counted since the start. A process that has ended counts before its row is folded, too: no counter
+    /// falls when one ends.
+    pub counters: Counters,
+    /// What those that live say of themselves.
+    pub live: Vec<RowFigures>,
+    /// Those that have ended, and are not in the totals yet.
+    pub ended: Vec<RowFigures>,
+}
+
+/// Looks at the run's processes, and folds none.
+pub fn present(ledger: &LauncherLedger, totals: &Totals, liveness: &mut Liveness) -> Present {
+    let mut over = Vec::new();
+    let live = live_or_over(ledger, liveness, &mut over);
+    let mut ended: Vec<&ProcessRow> = over.into_iter().map(|(row, _)| row).collect();
+    // A process that is ending has claimed its row.
+    let is_ending = |row: &&ProcessRow| {
+        let is_claimed = row.state.load(Acquire) == RowState::Claimed as u32 && row.pid.load(Relaxed) != 0;
+        is_claimed && !live.iter().chain(&ended).any(|other| std::ptr::eq(*other, *row))
+    };
+    let ending: Vec<&ProcessRow> = ledger.used_rows().into_iter().filter(is_ending).collect();
+    ended.extend(ending);
+    let live: Vec<RowFigures> = live.into_iter().map(|row| read(row, liveness)).collect();
+    let ended: Vec<RowFigures> = ended.into_iter().map(RowFigures::read).collect();
+    let mut counters = totals.counters;
+    for row in live.iter().chain(&ended) {
+        counters.combine(&row.counters, u64::saturating_add);
+    }
+    Present { counters, live, ended }
 }
 
 /// Folds the rows of processes that ended orderly. Costs no look at `/proc`, so it can come often: rows are few.
@@ -246,6 +278,33 @@ mod tests {
         assert_eq!((&backend["stored_bytes"], &backend["pages"]), (&(2000 * 512).into(), &1000.into()));
         assert_eq!(json["compression_ratio"], 4.0);
         assert_eq!(json["unmanaged"]["source"], "library");
+    }
+
+    #[test]
+    fn no_counter_falls_when_a_process_ends() {
+        let ledger = LauncherLedger::create(false).unwrap();
+        let (mut totals, mut liveness) = (Totals::default(), Liveness::default());
+        let rows = &ledger.get().processes;
+        fill(&rows[0], own().as_raw(), 100);
+        fill(&rows[1], own().as_raw(), 100);
+        let counted = |totals: &Totals, liveness: &mut Liveness| {
+            let present = present(&ledger, totals, liveness);
+            let loaded: u64 = present.ended.iter().chain(&present.live).map(|row| row.backends[0].counters.bytes_in).sum();
+            let loaded = loaded + totals.traffic.of("compressed:1G").0;
+            (present.counters.major_faults, present.counters.stall_ns, loaded, present.live.len())
+        };
+        let all = (20, 2_000_000, 200 * 2048);
+        assert_eq!(counted(&totals, &mut liveness), (all.0, all.1, all.2, 2));
+        // It ends, has ended, is folded.
+        for state in [RowState::Claimed, RowState::Ended] {
+            rows[1].state.store(state as u32, Release);
+            assert_eq!(counted(&totals, &mut liveness), (all.0, all.1, all.2, 1), "{state:?}");
+        }
+        fold_ended(&ledger, &mut totals);
+        assert_eq!(counted(&totals, &mut liveness), (all.0, all.1, all.2, 1));
+        // One is killed.
+        rows[0].pid.store(dead(), Relaxed);
+        assert_eq!(counted(&totals, &mut liveness), (all.0, all.1, all.2, 0));
     }
 
     #[test]

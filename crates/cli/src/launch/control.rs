@@ -4,7 +4,7 @@
 //! A launcher that cannot listen says so once and goes on: the program is what counts. Commands go into the ledger, where every process
 //! of the run finds them by itself; here they are written, and followed until all have acknowledged them.
 
-use super::collect;
+use super::collect::{self, Present};
 use super::handover::Handover;
 use super::ledger::LauncherLedger;
 use super::liveness::Liveness;
@@ -145,18 +145,25 @@ fn not_applied(ledger: &LauncherLedger, number: u64) -> impl Iterator<Item = &Pr
     both.filter(move |(share, _)| !share.has_applied(number)).map(|(_, row)| row)
 }
 
-/// What each path holds, and what went over it, by URL.
-fn paths_of(rows: &[&RowFigures]) -> Vec<PathStatus> {
+/// What each path of live processes holds, and what went over it, by URL; also of processes that have ended.
+fn paths_of(live: &[&RowFigures], ended: &[RowFigures], totals: &Totals) -> Vec<PathStatus> {
     let mut paths: Vec<PathStatus> = Vec::new();
-    for backend in rows.iter().flat_map(|row| &row.backends) {
+    for backend in live.iter().flat_map(|row| &row.backends) {
         let same = paths.iter().position(|path| path.url == backend.url);
         let at = same.unwrap_or_else(|| {
-            paths.push(PathStatus { url: backend.url.clone(), far_bytes: 0, bytes_in: 0, bytes_out: 0 });
+            let (bytes_in, bytes_out) = totals.traffic.of(&backend.url);
+            paths.push(PathStatus { url: backend.url.clone(), far_bytes: 0, bytes_in, bytes_out });
             paths.len() - 1
         });
         paths[at].far_bytes += backend.now.pages * PAGE_BYTES as u64;
         paths[at].bytes_in += backend.counters.bytes_in;
         paths[at].bytes_out += backend.counters.bytes_out;
+    }
+    for backend in ended.iter().flat_map(|row| &row.backends) {
+        if let Some(path) = paths.iter_mut().find(|path| path.url == backend.url) {
+            path.bytes_in += backend.counters.bytes_in;
+            path.bytes_out += backend.counters.bytes_out;
+        }
     }
     paths
 }
@@ -220,13 +227,10 @@ impl Run<'_, '_> {
     }
 
     fn read(&mut self) -> Status {
-        let rows = collect::live_rows(self.ledger, self.liveness);
-        let rows: Vec<&RowFigures> = rows.iter().filter(|row| row.is_managed()).collect();
-        let (mut counters, mut now) = (self.totals.counters, Gauges::default());
-        for row in &rows {
-            counters.combine(&row.counters, u64::saturating_add);
-            now.combine(&row.now, u64::saturating_add);
-        }
+        let Present { counters, live, ended } = collect::present(self.ledger, self.totals, self.liveness);
+        let rows: Vec<&RowFigures> = live.iter().filter(|row| row.is_managed()).collect();
+        let mut now = Gauges::default();
+        rows.iter().for_each(|row| now.combine(&row.now, u64::saturating_add));
         let far_pages: u64 = rows.iter().flat_map(|row| &row.backends).map(|backend| backend.now.pages).sum();
         let config = self.about.config;
         let commands = &self.ledger.get().commands;
@@ -256,7 +260,7 @@ impl Run<'_, '_> {
             commands: commands.newest(),
             slowdown: self.keeper.as_ref().map(|keeper| keeper.report().achieved),
             slowdown_asked: config.slowdown.map(Slowdown::factor),
-            paths: paths_of(&rows),
+            paths: paths_of(&rows, &ended, self.totals),
         }
     }
 }

@@ -3,10 +3,11 @@
 //!
 //! The stall is what the processes count of themselves, less the faults on pages without content: these cost the same with all memory local.
 //! The time of a process's threads is taken from the kernel: their processor time, without that of the pager's threads, and the stall; at
-//! least the time that went by, because a thread that waits for its input is not slowed down meanwhile. On the monitor path the kernel's way to the
+//! least the time that went by, because a thread that waits for its input is not slowed down meanwhile. A process that has ended in order has said
+//! itself what its threads worked, so what short-lived processes of a tree worked counts with their stall. On the monitor path the kernel's way to the
 //! monitor and back is stall, too, which only the threads' blocked time shows.
 
-use super::collect;
+use super::collect::{self, Present};
 use super::ledger::LauncherLedger;
 use super::liveness::Liveness;
 use super::thread_times::ThreadTimes;
@@ -37,6 +38,8 @@ pub struct Keeper {
     last: Instant,
     counters: Counters,
     processes: HashMap<i32, Measured>,
+    /// What processes that have ended had worked, in nanoseconds.
+    ended_worked_ns: u64,
     /// What a fault on a page without content costs, in nanoseconds, as intervals without others have shown.
     first_touch_ns: f64,
     /// Bytes of local memory, times nanoseconds.
@@ -66,6 +69,8 @@ struct Times {
 #[derive(Clone, Copy, Default)]
 struct Gone {
     stall_ns: u64,
+    /// What processes that ended worked in their whole life.
+    ended_worked_ns: u64,
     first_touches: u64,
     far_faults: u64,
 }
@@ -81,6 +86,7 @@ impl Keeper {
             last: now,
             counters: Counters::default(),
             processes: HashMap::new(),
+            ended_worked_ns: 0,
             first_touch_ns: 0.0,
             local_byte_ns: 0.0,
             observed_ns: 0.0,
@@ -104,20 +110,22 @@ impl Keeper {
         let now = Instant::now();
         let elapsed_ns = u64::try_from(now.duration_since(self.last).as_nanos()).unwrap_or(u64::MAX);
         self.last = now;
-        let rows = collect::live_rows(ledger, liveness);
-        let mut counters = totals.counters;
-        rows.iter().for_each(|row| counters.combine(&row.counters, u64::saturating_add));
+        let Present { counters, live: rows, ended } = collect::present(ledger, totals, liveness);
+        let ended_worked_ns = ended.iter().fold(totals.worked_ns, |sum, row| sum.saturating_add(row.worked_ns));
         let gone = Gone {
             stall_ns: counters.stall_ns.saturating_sub(self.counters.stall_ns),
+            ended_worked_ns: ended_worked_ns.saturating_sub(self.ended_worked_ns),
             first_touches: counters.first_touch_faults.saturating_sub(self.counters.first_touch_faults),
             far_faults: far_faults(&counters).saturating_sub(far_faults(&self.counters)),
         };
         self.counters = counters;
+        self.ended_worked_ns = ended_worked_ns;
         let stall_ns = self.far_stall(gone);
         let local_bytes = rows.iter().map(|row| row.now.counted_local_bytes).sum();
-        let times = self.thread_time(&rows, elapsed_ns, stall_ns as f64 / gone.stall_ns.max(1) as f64);
+        let ended = self.worked_before_the_end(&rows, gone);
+        let times = self.thread_time(&rows, elapsed_ns, stall_ns, gone);
         let stall_ns = stall_ns + times.uncounted_ns;
-        let thread_ns = times.thread_ns.max(stall_ns);
+        let thread_ns = (times.thread_ns + ended).max(stall_ns);
         let was_out_of_reach = self.level.is_out_of_reach();
         let budget = self.level.observe(&Interval { elapsed_ns, thread_ns, stall_ns, local_bytes });
         // Not for one burst: pages that return when memory has just been given.
@@ -151,14 +159,26 @@ impl Keeper {
         }
     }
 
-    /// The time that threads of the program worked or stood still for far memory, which is so large a share of their stall.
-    fn thread_time(&mut self, rows: &[RowFigures], elapsed_ns: u64, far_share: f64) -> Times {
-        self.processes.retain(|pid, _| rows.iter().any(|row| row.pid == *pid));
-        let mut sum = Times::default();
+    /// What processes that have ended worked since they were looked at last, or since they began.
+    fn worked_before_the_end(&mut self, live: &[RowFigures], gone: Gone) -> u64 {
+        let mut known_ns = 0;
+        self.processes.retain(|pid, process| {
+            let lives = live.iter().any(|row| row.pid == *pid);
+            known_ns += if lives { 0 } else { process.threads.whole_ns() };
+            lives
+        });
+        gone.ended_worked_ns.saturating_sub(known_ns)
+    }
+
+    /// The time that threads of the program worked or stood still for far memory; the work of those that have ended is not in it.
+    fn thread_time(&mut self, rows: &[RowFigures], elapsed_ns: u64, far_stall_ns: u64, gone: Gone) -> Times {
+        let far_share = far_stall_ns as f64 / gone.stall_ns.max(1) as f64;
+        let (mut sum, mut of_live_ns) = (Times::default(), 0);
         for row in rows.iter().filter(|row| row.is_managed()) {
             let process = self.processes.entry(row.pid).or_default();
             let before = std::mem::replace(&mut process.stall_ns, row.counters.stall_ns);
             let stall_ns = whole(row.counters.stall_ns.saturating_sub(before) as f64 * far_share);
+            of_live_ns += stall_ns;
             let faults = far_faults(&row.counters);
             let faults = faults.saturating_sub(std::mem::replace(&mut process.far_faults, faults));
             let Some((worked_ns, count)) = process.threads.read(row.pid) else { continue };
@@ -171,6 +191,7 @@ impl Keeper {
             sum.thread_ns += if busy_ns < elapsed_ns / ASLEEP { busy_ns } else { busy_ns.max(elapsed_ns) };
             sum.uncounted_ns += uncounted_ns;
         }
+        sum.thread_ns += far_stall_ns.saturating_sub(of_live_ns);
         sum
     }
 }
@@ -183,4 +204,48 @@ fn far_faults(counters: &Counters) -> u64 {
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
 fn whole(number: f64) -> u64 {
     number as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hinterland_abi::RowState;
+    use std::process::{Child, Command};
+    use std::sync::atomic::Ordering::{Relaxed, Release};
+
+    fn number(child: &Child) -> i32 {
+        i32::try_from(child.id()).unwrap()
+    }
+
+    /// A parent sleeps, and its child, which waited for a tenth of its time, ends.
+    #[test]
+    fn what_a_process_waited_before_it_ended_counts_once_and_with_what_it_worked() {
+        let ledger = LauncherLedger::create(false).unwrap();
+        let (mut totals, mut liveness) = (Totals::default(), Liveness::default());
+        let mut keeper = Keeper::new("1.2".parse().unwrap(), 1 << 30);
+        let mut parent = Command::new("sleep").arg("600").spawn().unwrap();
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        let rows = &ledger.get().processes;
+        for (row, process) in rows.iter().zip([&parent, &child]) {
+            row.pid.store(number(process), Relaxed);
+            row.fault_path.set("inline");
+            row.state.store(RowState::Live as u32, Release);
+        }
+        keeper.measure(&ledger, &totals, &mut liveness);
+        assert_eq!(keeper.report().achieved, 1.0);
+        rows[1].major_faults.store(1000, Relaxed);
+        rows[1].stall_ns.store(1_000_000_000, Relaxed);
+        rows[1].worked_ns.store(9_000_000_000, Relaxed);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        rows[1].state.store(RowState::Ended as u32, Release);
+        let expect = |achieved: f64, when: &str| assert!((achieved - 10.0 / 9.0).abs() < 0.02, "{achieved} {when}");
+        keeper.measure(&ledger, &totals, &mut liveness);
+        expect(keeper.report().achieved, "when it has ended");
+        collect::fold_ended(&ledger, &mut totals);
+        keeper.measure(&ledger, &totals, &mut liveness);
+        expect(keeper.report().achieved, "when its row is folded");
+        parent.kill().unwrap();
+        parent.wait().unwrap();
+    }
 }

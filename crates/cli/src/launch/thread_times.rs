@@ -20,6 +20,11 @@ pub struct ThreadTimes {
 }
 
 impl ThreadTimes {
+    /// The processor time of the program's threads since the process began, as of the last look, in nanoseconds.
+    pub fn whole_ns(&self) -> u64 {
+        self.program_ns.unwrap_or(0)
+    }
+
     /// The processor time of the program's threads since the last look, in nanoseconds, and how many they are; `None` when the process is
     /// gone. The first look says 0.
     pub fn read(&mut self, pid: i32) -> Option<(u64, u64)> {
