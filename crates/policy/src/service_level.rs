@@ -138,6 +138,11 @@ impl ServiceLevel {
         self.budget
     }
 
+    /// The largest budget in bytes.
+    pub fn ceiling(&self) -> u64 {
+        self.ceiling
+    }
+
     /// Sets the largest budget; the next observation keeps it.
     pub fn set_ceiling(&mut self, ceiling: u64) {
         self.ceiling = ceiling.max(self.floor);

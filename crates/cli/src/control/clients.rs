@@ -50,6 +50,8 @@ pub struct Newest {
     pub number: u64,
     /// The local budget now.
     pub local_budget_bytes: u64,
+    /// Its ceiling, with a service level.
+    pub local_ceiling_bytes: Option<u64>,
     /// The bound on RAM now.
     pub ram_budget_bytes: Option<u64>,
 }
@@ -168,14 +170,21 @@ impl Client {
                 }
             }
             if let Some(waiting) = &self.waits {
-                let Newest { number, local_budget_bytes, ram_budget_bytes } = waiting.newest;
+                let Newest { number, local_budget_bytes, local_ceiling_bytes, ram_budget_bytes } = waiting.newest;
                 let applied = run.is_applied(number);
                 if !applied && now < waiting.until {
                     break;
                 }
                 let (behind_count, behind) = if applied { (0, Vec::new()) } else { run.behind(number) };
                 self.waits = None;
-                let change = Change { number, local_budget_bytes, ram_budget_bytes, behind_count, behind };
+                let change = Change {
+                    number,
+                    local_budget_bytes,
+                    local_ceiling_bytes,
+                    ram_budget_bytes,
+                    behind_count,
+                    behind,
+                };
                 self.say(&Answer::of_change(change));
             } else if let Some(end) = self.received.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.received.drain(..=end).collect();
@@ -279,7 +288,8 @@ mod tests {
                 return Err("too small".into());
             }
             self.commanded.push(written);
-            Ok(Newest { number: self.commanded.len() as u64, local_budget_bytes: 5, ram_budget_bytes: None })
+            let number = self.commanded.len() as u64;
+            Ok(Newest { number, local_budget_bytes: 5, local_ceiling_bytes: None, ram_budget_bytes: None })
         }
 
         fn is_applied(&mut self, number: u64) -> bool {

@@ -88,6 +88,9 @@ documented! {
         pub process_count: u64,
         /// The local budget now.
         pub local_budget_bytes: u64,
+        /// The ceiling of the local budget, which `set --local` changes where `--slowdown` finds the budget; null without `--slowdown`.
+        #[serde(default)]
+        pub local_ceiling_bytes: Option<u64>,
         /// The bound on RAM now, or null.
         pub ram_budget_bytes: Option<u64>,
         /// Processors that the pager's own threads may take at once now, or null for all.
@@ -137,6 +140,9 @@ documented! {
         pub number: u64,
         /// The local budget now.
         pub local_budget_bytes: u64,
+        /// The ceiling of the local budget now; null without `--slowdown`.
+        #[serde(default)]
+        pub local_ceiling_bytes: Option<u64>,
         /// The bound on RAM now, or null.
         #[serde(default)]
         pub ram_budget_bytes: Option<u64>,

@@ -81,7 +81,7 @@ pub fn run(args: &SetArgs) -> ExitCode {
                 .what
                 .local
                 .as_ref()
-                .map(|_| format!("keep the local budget of {}", bytes(change.local_budget_bytes)));
+                .map(|_| format!("keep the local budget of {}{}", bytes(change.local_budget_bytes), ceiling(&change)));
             let ram = args.what.ram.as_ref().and(change.ram_budget_bytes);
             let ram = ram.map(|ram| format!("keep the RAM budget of {}", bytes(ram)));
             let cpus = args.what.cpus.as_deref().map(|cpus| match cpus {
@@ -124,6 +124,11 @@ fn change(args: &SetArgs) -> Result<Change, AskError> {
     answer.set.ok_or_else(|| AskError::Garbled { pid: launcher.pid, why: why() })
 }
 
+/// What a local budget may become, where it follows a slowdown.
+pub fn ceiling(change: &Change) -> String {
+    change.local_ceiling_bytes.map_or_else(String::new, |most| format!(", of {} that --slowdown may take", bytes(most)))
+}
+
 /// The processes that have not made a change.
 fn still_behind(change: &Change, waited: u64) -> String {
     let name = |process: &super::Behind| {
@@ -139,9 +144,10 @@ fn still_behind(change: &Change, waited: u64) -> String {
     let more = if others > 0 { format!(", and {} more", count(others)) } else { String::new() };
     let ram = change.ram_budget_bytes.map_or(String::new(), |ram| format!(", that of RAM {}", bytes(ram)));
     format!(
-        "the local budget is {} now{ram}, and after {waited} s the change is not made yet by {}{more}; they are stopped or busy, hold memory \
+        "the local budget is {} now{}{ram}, and after {waited} s the change is not made yet by {}{more}; they are stopped or busy, hold memory \
          that cannot leave (locked or pinned), or still move pages",
         bytes(change.local_budget_bytes),
+        ceiling(change),
         named.join(", ")
     )
 }
@@ -162,12 +168,20 @@ mod tests {
         };
         let behind = vec![process(""), process("nobody listens\u{1b}")];
         let (ram_budget_bytes, local_budget_bytes) = (Some(1 << 30), 768 << 20);
-        let change = Change { number: 1, local_budget_bytes, ram_budget_bytes, behind_count: 4, behind };
+        let change = Change {
+            number: 1,
+            local_budget_bytes,
+            local_ceiling_bytes: Some(2 << 30),
+            ram_budget_bytes,
+            behind_count: 4,
+            behind,
+        };
         let words = still_behind(&change, 10);
         assert!(
             words.contains("by job (7) holds 900 MiB of 768 MiB that it may, job (7) says: nobody listens"),
             "{words}"
         );
+        assert!(words.starts_with("the local budget is 768 MiB now, of 2 GiB that --slowdown may take, that of RAM"));
         assert!(words.contains(", and 2 more;") && !words.contains('\u{1b}'), "{words}");
     }
 }

@@ -11,7 +11,7 @@ mod row;
 mod totals;
 
 pub use activity::Activity;
-pub use backends::{BackendFigures, BackendTotal, Traffic};
+pub use backends::{BackendFigures, BackendTotal};
 pub use hint_site::HintSite;
 pub use hinterland_abi::statistics::process::{Counters, Gauges};
 pub use row::RowFigures;

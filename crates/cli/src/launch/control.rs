@@ -244,6 +244,7 @@ impl Run<'_, '_> {
             wall_seconds: self.about.started.elapsed().as_secs_f64(),
             process_count: rows.len() as u64,
             local_budget_bytes: self.local_budget_bytes(),
+            local_ceiling_bytes: self.keeper.as_ref().map(Keeper::ceiling),
             ram_budget_bytes: self.ram_budget_bytes(),
             pager_cpus: self.pager_cpus(),
             granularity: blocks.0.to_string(),
@@ -312,7 +313,8 @@ impl Commanded for Run<'_, '_> {
         ring_all(self.ledger);
         self.about.status = None;
         let (local_budget_bytes, ram_budget_bytes) = (self.local_budget_bytes(), self.ram_budget_bytes());
-        Ok(Newest { number, local_budget_bytes, ram_budget_bytes })
+        let local_ceiling_bytes = self.keeper.as_ref().map(Keeper::ceiling);
+        Ok(Newest { number, local_budget_bytes, local_ceiling_bytes, ram_budget_bytes })
     }
 
     fn is_applied(&mut self, number: u64) -> bool {

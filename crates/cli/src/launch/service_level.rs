@@ -99,6 +99,11 @@ impl Keeper {
         self.due
     }
 
+    /// The largest budget, in bytes.
+    pub fn ceiling(&self) -> u64 {
+        self.level.ceiling()
+    }
+
     /// Sets the largest budget; returns the budget now.
     pub fn set_ceiling(&mut self, bytes: u64) -> u64 {
         self.level.set_ceiling(bytes);

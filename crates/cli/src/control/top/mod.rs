@@ -14,6 +14,7 @@ use super::ask::Launcher;
 use super::message::{Request, Status};
 use super::process;
 use super::ps::running;
+use super::set::ceiling;
 use crate::error::{EXIT_REFUSED, complain};
 use crate::print::{self, Reader};
 use crate::report::bytes;
@@ -53,8 +54,8 @@ Examples:
   hinterland top 4711
   hinterland top --interval 5 --count 12 > runs.txt
 
-On a terminal, the keys: up and down (or k and j) choose a run, + and - change its local budget by an eighth, b asks for a budget as \
-`hinterland set --local` takes it, q ends. Where standard output is no terminal, each look prints a line for each run.
+On a terminal, the keys: up and down (or k and j) choose a run, + and - change its local budget by an eighth (of a run with \
+--slowdown, the ceiling of that), b asks for a budget as `hinterland set --local` takes it, q ends. Where standard output is no terminal, each look prints a line for each run.
 
 Exit code: 0; 125 when the terminal cannot be used or standard output cannot be written.";
 
@@ -117,7 +118,9 @@ fn set(pid: i32, local: &str) -> String {
     let request = Request { local: Some(local.to_owned()), ..Request::set(0) };
     let asked = Launcher::of(pid).and_then(|mut launcher| launcher.ask(&request, Duration::ZERO));
     match asked.map(|answer| answer.set) {
-        Ok(Some(change)) => format!("{pid}: the local budget is {} now", bytes(change.local_budget_bytes)),
+        Ok(Some(change)) => {
+            format!("{pid}: the local budget is {} now{}", bytes(change.local_budget_bytes), ceiling(&change))
+        }
         Ok(None) => format!("{pid}: nothing was said of a change"),
         Err(error) => format!("{pid}: {error}"),
     }

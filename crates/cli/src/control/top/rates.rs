@@ -129,6 +129,7 @@ pub mod tests {
             wall_seconds,
             process_count: 2,
             local_budget_bytes: 512 << 20,
+            local_ceiling_bytes: None,
             ram_budget_bytes: None,
             pager_cpus: None,
             granularity: "page".into(),

@@ -7,12 +7,13 @@
 //!  …
 //! ./job with arguments                                                    of the chosen run
 //! inline, 2 processes, up 12 s …
+//! slowdown 1.11 of 1.2 …                                                  with --slowdown
 //! compressed:2G       1.1 GiB, in    120 MiB/s, out    300 MiB/s          for each path to far memory
 //! message, or the budget that is being written
 //! ```
 
 use super::rates::{COLUMNS, PathRates, Row};
-use crate::control::PathStatus;
+use crate::control::{PathStatus, Status};
 use crate::control::ps::short;
 use crate::report::{bytes, count};
 use hinterland_units::{Budget, Foreign};
@@ -123,10 +124,11 @@ impl View {
         Wish::Nothing
     }
 
+    /// With a slowdown the launcher finds the budget; what the user sets is its ceiling.
     fn step(&self, change: impl Fn(u64) -> u64) -> Wish {
         self.current().map_or(Wish::Nothing, |row| Wish::Set {
             pid: row.status.pid,
-            local: change(row.status.local_budget_bytes).to_string(),
+            local: change(row.status.local_ceiling_bytes.unwrap_or(row.status.local_budget_bytes)).to_string(),
         })
     }
 
@@ -149,8 +151,8 @@ impl View {
 
     /// Draws it.
     pub fn draw(&self, frame: &mut Frame<'_>) {
-        let paths = self.current().map_or(0, |row| row.paths.len().min(PATHS_MAX));
-        let detail = DETAIL_LINES + u16::try_from(paths).unwrap_or(0);
+        let of_row = |row: &Row| row.paths.len().min(PATHS_MAX) + slowdown(&row.status).iter().len();
+        let detail = DETAIL_LINES + u16::try_from(self.current().map_or(0, of_row)).unwrap_or(0);
         let lines = [Constraint::Length(1), Constraint::Min(2), Constraint::Length(detail), Constraint::Length(1)];
         let [title, table, detail, last] = Layout::vertical(lines).areas(frame.area());
         frame.render_widget(Line::styled(self.title(), Style::new().add_modifier(Modifier::BOLD)), title);
@@ -212,7 +214,7 @@ impl View {
                 count(status.prefetched_pages),
             ),
         ];
-        lines.into_iter().chain(paths(row)).map(Line::raw).collect()
+        lines.into_iter().chain(slowdown(status)).chain(paths(row)).map(Line::raw).collect()
     }
 
     fn last(&self) -> String {
@@ -223,6 +225,12 @@ impl View {
             _ => Foreign(&self.message).to_string(),
         }
     }
+}
+
+/// What a run with a slowdown has come to, and its ceiling.
+fn slowdown(status: &Status) -> Option<String> {
+    let ((achieved, asked), ceiling) = status.slowdown.zip(status.slowdown_asked).zip(status.local_ceiling_bytes)?;
+    Some(format!("slowdown {achieved:.2} of {asked} allowed; the local budget is {} at most", bytes(ceiling)))
 }
 
 /// A line for each path to far memory; the last one says how many more there are.
@@ -246,7 +254,6 @@ fn paths(row: &Row) -> Vec<String> {
 mod tests {
     use super::super::rates::{Rates, tests::run};
     use super::*;
-    use crate::control::Status;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
     use std::time::Instant;
@@ -313,6 +320,24 @@ mod tests {
         let many = lines(7);
         assert_eq!(many[22], "and 4 more paths: hinterland ps --json");
         assert!(many.iter().all(|line| line.chars().count() <= 80));
+    }
+
+    #[test]
+    fn keys_change_the_ceiling_of_a_run_whose_budget_follows_a_slowdown() {
+        let status = Status {
+            local_budget_bytes: 200 << 20,
+            local_ceiling_bytes: Some(1 << 30),
+            slowdown: Some(1.108),
+            slowdown_asked: Some(1.2),
+            ..run(7, 3700.0, 5, 1.0)
+        };
+        let mut view = View::default();
+        view.see(Rates::default().rows(vec![status], Instant::now()), &[]);
+        let set = |local: u64| Wish::Set { pid: 7, local: local.to_string() };
+        assert_eq!(press(&mut view, "+"), set(1152 << 20));
+        assert_eq!(press(&mut view, "-"), set(896 << 20));
+        let lines = screen(&view, 80, 24);
+        assert_eq!(lines[22], "slowdown 1.11 of 1.2 allowed; the local budget is 1 GiB at most");
     }
 
     #[test]
