@@ -145,10 +145,18 @@ pub struct Share {
     pub beside_bytes: Counter,
     /// The PID namespace (its inode); 0: not known.
     pub pid_namespace: Counter,
-    /// The number of the newest command within which its local memory is (`commands`).
-    pub acknowledged: Counter,
+    /// The number of the newest command that is carried out (`commands`), and in the upper half the process that says so: a share is another
+    /// process's at once when one has ended, whose evictor may still write.
+    acknowledged: Counter,
     /// 1: its evictor runs, which acknowledges commands. 0: it holds so little that nothing has to be evicted whatever the budget.
     pub evicts: AtomicU32,
+    /// Children that it has forked, or was about to, and that have no share yet.
+    pub children_due: AtomicU32,
+}
+
+/// A command's number, and the process that has carried it out.
+fn acknowledgement(pid: i32, number: u64) -> u64 {
+    u64::from(pid.cast_unsigned()) << 32 | number.min(u32::MAX.into())
 }
 
 impl Share {
@@ -157,15 +165,31 @@ impl Share {
         self.pid.store(0, Relaxed);
         self.fork_group.store(0, Relaxed);
         self.evicts.store(0, Relaxed);
+        self.children_due.store(0, Relaxed);
         let held = [&self.granted_bytes, &self.wanted_bytes, &self.beside_bytes];
         for counter in held.into_iter().chain([&self.pid_namespace, &self.acknowledged]) {
             counter.store(0, Relaxed);
         }
     }
 
+    /// Process `pid` has carried out the commands up to `number`.
+    pub fn acknowledge(&self, pid: i32, number: u64) {
+        self.acknowledged.store(acknowledgement(pid, number), Release);
+    }
+
     /// Whether its process has applied command `number`, or holds too little for it to matter.
     pub fn has_applied(&self, number: u64) -> bool {
-        self.pid.load(Relaxed) == 0 || self.evicts.load(Acquire) == 0 || self.acknowledged.load(Acquire) >= number
+        let pid = self.pid.load(Relaxed);
+        let acknowledged = self.acknowledged.load(Acquire);
+        let is_its_own = acknowledged >> 32 == acknowledgement(pid, 0) >> 32;
+        pid == 0 || self.evicts.load(Acquire) == 0 || is_its_own && acknowledged >= acknowledgement(pid, number)
+    }
+
+    /// One of the children that were due has a share, or there is none. `parent` may have ended, and the share be another's.
+    pub fn child_appeared(&self, parent: i32) {
+        if self.pid.load(Relaxed) == parent {
+            let _ = self.children_due.fetch_update(AcqRel, Relaxed, |due| due.checked_sub(1));
+        }
     }
 
     /// Whether it is that of a process. Two namespaces have the same numbers.
@@ -307,7 +331,8 @@ impl Ledger {
         self.shares_used.fetch_max(end, Relaxed);
         self.asks[index].reset();
         self.shares[index].evicts.store(0, Relaxed);
-        self.shares[index].acknowledged.store(0, Relaxed);
+        self.shares[index].children_due.store(0, Relaxed);
+        self.shares[index].acknowledge(process.pid, 0);
         self.shares[index].pid_namespace.store(process.namespace, Relaxed);
         self.shares[index].pid.store(process.pid, Relaxed);
     }
@@ -361,6 +386,13 @@ mod tests {
         ledger.end_row(row, 7);
         assert_eq!((row.state.load(Relaxed), ledger.shares_in_use().count()), (RowState::Ended as u32, 0));
         assert_eq!(ledger.shares[3].granted_bytes.load(Relaxed), 0);
+        // Its evictor had looked before, and says so when the share is another's.
+        ledger.open_share(3, Numbered { pid: 9, namespace: 1 });
+        ledger.shares[3].evicts.store(1, Relaxed);
+        ledger.shares[3].acknowledge(7, 5);
+        assert!(!ledger.shares[3].has_applied(5), "the acknowledgement of one that has ended");
+        ledger.shares[3].acknowledge(9, 4);
+        assert!(ledger.shares[3].has_applied(4) && !ledger.shares[3].has_applied(5));
         // SAFETY: as above.
         let private = unsafe { Box::<ProcessRow>::new_zeroed().assume_init() };
         assert!(ledger.share_of(&private).is_none());

@@ -18,7 +18,7 @@ use crate::sys::thread;
 use crate::thread_state::ThreadState;
 use hinterland_sys::SysError;
 use hinterland_units::{Budget, PAGE_BYTES};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// See the module.
 pub(crate) struct EvictorStart {
@@ -29,6 +29,8 @@ pub(crate) struct EvictorStart {
     /// Pages that were made accessible, those that were so twice counted twice.
     opened: AtomicU64,
     state: ThreadState,
+    /// This process was forked from one that had an evictor, and has not started its own.
+    is_inherited: AtomicBool,
     /// The process whose evictor it is; 0: the pager has not started.
     process: AtomicU32,
 }
@@ -44,7 +46,8 @@ impl EvictorStart {
         evictor: &'static Evictor,
     ) -> EvictorStart {
         let (opened, state, process) = (AtomicU64::new(0), ThreadState::new(), AtomicU32::new(0));
-        EvictorStart { pages, read_ahead, bell, evictor, opened, state, process }
+        let is_inherited = AtomicBool::new(false);
+        EvictorStart { pages, read_ahead, bell, evictor, opened, state, is_inherited, process }
     }
 
     /// Starts the evictor now or when it may be needed, in a process where none runs.
@@ -60,9 +63,28 @@ impl EvictorStart {
         }
     }
 
-    /// A forked child has no evictor yet.
+    /// Whether there is an evictor, or was one when this process was forked.
+    pub(crate) fn is_started(&self) -> bool {
+        self.state.is_started() || self.is_inherited.load(Relaxed)
+    }
+
+    /// A forked child has no evictor yet. Where its parent had one, the child has far pages, and starts its own with its first threads: what
+    /// is commanded of the paths that hold these pages is for it, too.
     pub(crate) fn forget(&self) {
+        self.is_inherited.store(self.is_started(), Relaxed);
         self.state.forget();
+    }
+
+    /// Starts the evictor of a child whose parent had one.
+    pub(crate) fn start_inherited(&'static self) -> Result<(), SysError> {
+        if !self.is_inherited.swap(false, Relaxed) {
+            return Ok(());
+        }
+        match self.start() {
+            // As below.
+            Err(SysError { errno: libc::EAGAIN, .. }) => Ok(()),
+            outcome => outcome,
+        }
     }
 
     /// Notes that pages were made accessible.
@@ -106,7 +128,11 @@ impl EvictorStart {
         if !self.state.begin() {
             return Ok(());
         }
-        self.spawn()?;
+        if let Err(error) = self.spawn() {
+            // Of a child that said it would have one.
+            self.evictor.end_answering();
+            return Err(error);
+        }
         // Now, and not when the thread first runs: who asks before that waits for it.
         self.evictor.begin_answering();
         // On the monitor path, that thread came with the monitors.

@@ -124,6 +124,8 @@ impl Fork {
         ] {
             to.store(from.load(Relaxed), Relaxed);
         }
+        // Before any fault: from now on a command waits for this process, which has far pages of its own.
+        self.local.shared_budget.has_appeared(parent, row, self.evictor.is_started());
         self.pages.set_row(row);
         self.cache.count_inherited();
         self.pages.own_threads.forget();

@@ -200,7 +200,7 @@ impl Pager {
     }
 
     /// Starts the monitors; the other threads start when they are first needed: most processes never need them. On the
-    /// inline path the evictor starts when there is memory enough (`evictor_start`).
+    /// inline path the evictor starts when there is memory enough (`evictor_start`), in a child now if its parent had one.
     ///
     /// # Errors
     /// What pthread_create says.
@@ -209,6 +209,7 @@ impl Pager {
             FaultPath::Inline => self.evictor.start_when_needed()?,
             FaultPath::Monitor => self.monitors.start()?,
         }
+        self.evictor.start_inherited()?;
         if self.threads_in_advance.load(Relaxed) { self.start_all() } else { Ok(()) }
     }
 

@@ -28,7 +28,8 @@ use hinterland_paging::{BOUND_MIN, margin};
 use hinterland_policy::{SHARE_FLOOR, fair_level};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES, PageCount};
 use std::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,
+    AtomicBool, AtomicI32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+    Ordering::SeqCst,
 };
 use std::time::{Duration, Instant};
 
@@ -46,6 +47,8 @@ const LEAD_SHARE_MAX: u64 = 4;
 const SPARE_SHARE: u64 = 8;
 /// Time for the child of a fork to take its share, before its parent takes it for gone.
 const CHILD_APPEARS: Duration = Duration::from_millis(100);
+/// Commands are not acknowledged for so long because of a child that has no share yet: it was killed at once, or not made.
+const CHILD_TELLS: Duration = Duration::from_secs(10);
 
 /// See the module.
 pub(crate) struct SharedBudget {
@@ -195,10 +198,15 @@ impl SharedBudget {
         if fork_group == 0 { 0 } else { ledger.shares_in_use().filter(in_group).count() }
     }
 
+    /// Since this process forked last.
+    fn since_fork(&self) -> Duration {
+        self.born.elapsed().saturating_sub(Duration::from_nanos(self.forked_at.load(Relaxed)))
+    }
+
     /// Whether the fork group has others, or one is about to appear.
     fn has_others_in_group(&self, ledger: &Ledger, own: &Share) -> bool {
-        let age = self.born.elapsed().saturating_sub(Duration::from_nanos(self.forked_at.load(Relaxed)));
-        own.fork_group.load(Relaxed) != 0 && (age < CHILD_APPEARS || self.others_in_group(ledger, own) > 0)
+        own.fork_group.load(Relaxed) != 0
+            && (self.since_fork() < CHILD_APPEARS || self.others_in_group(ledger, own) > 0)
     }
 
     fn sums(ledger: &Ledger) -> Sums {
@@ -279,12 +287,34 @@ impl SharedBudget {
     }
 
     /// Acknowledges the newest command that the bound follows, if local memory is within the bound, and the store within one on RAM that
-    /// was commanded.
+    /// was commanded; not while a child of a fork has no share, in which it is waited for.
     pub fn acknowledge(&self, row: &ProcessRow, account: &Account) {
         let Some((_, share)) = self.share(row) else { return };
         let has_excess = || self.ram_is_commanded() && self.store_excess(row, share.beside_bytes.load(Relaxed)) > 0;
-        if account.local() <= account.budget() && !has_excess() {
-            share.acknowledged.store(self.applied.load(Relaxed), Release);
+        if account.local() <= account.budget() && !has_excess() && !self.awaits_child(share) {
+            share.acknowledge(row.pid.load(Relaxed), self.applied.load(Relaxed));
+        }
+    }
+
+    /// Whether a child of a fork has no share yet: it may not have made what this process has made.
+    fn awaits_child(&self, share: &Share) -> bool {
+        if share.children_due.load(Acquire) == 0 {
+            return false;
+        }
+        let age = self.since_fork();
+        if age > CHILD_TELLS {
+            share.children_due.store(0, Relaxed);
+        }
+        age <= CHILD_TELLS
+    }
+
+    /// In the child of a fork, which has a share now, and whose evictor is about to start if its parent's was started.
+    pub fn has_appeared(&self, parent: &ProcessRow, row: &ProcessRow, evicts: bool) {
+        if evicts {
+            self.begin_acknowledging(row);
+        }
+        if let Some((_, share)) = self.share(parent) {
+            share.child_appeared(parent.pid.load(Relaxed));
         }
     }
 
@@ -365,6 +395,7 @@ impl SharedBudget {
         let fork_group = self.fork_group.compare_exchange(0, own, Relaxed, Relaxed).err().unwrap_or(own);
         if let Some((_, share)) = self.share(row) {
             share.fork_group.store(fork_group, Relaxed);
+            share.children_due.fetch_add(1, AcqRel);
         }
         self.forked_at.store(u64::try_from(self.born.elapsed().as_nanos()).unwrap_or(u64::MAX), Relaxed);
         // The child may appear before this process runs again: until both count their halves, nothing is counted twice.

@@ -177,14 +177,8 @@ impl Client {
                 }
                 let (behind_count, behind) = if applied { (0, Vec::new()) } else { run.behind(number) };
                 self.waits = None;
-                let change = Change {
-                    number,
-                    local_budget_bytes,
-                    local_ceiling_bytes,
-                    ram_budget_bytes,
-                    behind_count,
-                    behind,
-                };
+                let change =
+                    Change { number, local_budget_bytes, local_ceiling_bytes, ram_budget_bytes, behind_count, behind };
                 self.say(&Answer::of_change(change));
             } else if let Some(end) = self.received.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.received.drain(..=end).collect();

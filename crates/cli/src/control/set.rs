@@ -77,11 +77,10 @@ Exit code: 0 when all processes have made the change; 1 when it holds and some h
 pub fn run(args: &SetArgs) -> ExitCode {
     match change(args) {
         Ok(change) if change.behind_count == 0 => {
-            let local = args
-                .what
-                .local
-                .as_ref()
-                .map(|_| format!("keep the local budget of {}{}", bytes(change.local_budget_bytes), ceiling(&change)));
+            let local =
+                args.what.local.as_ref().map(|_| {
+                    format!("keep the local budget of {}{}", bytes(change.local_budget_bytes), ceiling(&change))
+                });
             let ram = args.what.ram.as_ref().and(change.ram_budget_bytes);
             let ram = ram.map(|ram| format!("keep the RAM budget of {}", bytes(ram)));
             let cpus = args.what.cpus.as_deref().map(|cpus| match cpus {

@@ -289,7 +289,8 @@ mod tests {
         fill(&rows[1], own().as_raw(), 100);
         let counted = |totals: &Totals, liveness: &mut Liveness| {
             let present = present(&ledger, totals, liveness);
-            let loaded: u64 = present.ended.iter().chain(&present.live).map(|row| row.backends[0].counters.bytes_in).sum();
+            let loaded: u64 =
+                present.ended.iter().chain(&present.live).map(|row| row.backends[0].counters.bytes_in).sum();
             let loaded = loaded + totals.traffic.of("compressed:1G").0;
             (present.counters.major_faults, present.counters.stall_ns, loaded, present.live.len())
         };

@@ -233,6 +233,35 @@ fn a_process_above_its_bound_acknowledges_nothing() {
     assert!(run.ledger.share_of(run.processes[0].row).unwrap().has_applied(number));
 }
 
+/// A child that has no share yet has the paths of before: a command is acknowledged when it can be waited for.
+#[test]
+fn a_command_waits_for_the_child_of_a_fork_before_it_has_a_share() {
+    let mut run = Run::new(1);
+    run.pass(Duration::from_secs(1), &[Paging(256 * MIB)]);
+    let (parent, account) = (run.processes[0].row, &run.processes[0].account);
+    run.processes[0].budget.before_fork(parent, account);
+    let number = run.ledger.commands.set_paths(&[]);
+    let has_applied = |run: &Run| run.ledger.shares_in_use().all(|share| share.has_applied(number));
+    run.pass(Duration::from_secs(1), &[Sleeping]);
+    assert!(!has_applied(&run), "the child is not there");
+    run.start();
+    let child = &run.processes[1];
+    child.budget.end_acknowledging(child.row);
+    child.budget.has_appeared(parent, child.row, true);
+    run.tick(&[Sleeping, Gone]);
+    assert!(!has_applied(&run), "the child has not done anything");
+    run.tick(&[Sleeping, Sleeping]);
+    assert!(has_applied(&run));
+    // One that was killed at once keeps nothing waiting for long.
+    run.processes[0].budget.before_fork(parent, &run.processes[0].account);
+    assert_eq!(run.ledger.share_of(parent).unwrap().children_due.load(Relaxed), 1);
+    run.processes[0].budget.forked_at.store(0, Relaxed);
+    run.processes[0].budget.born -= 2 * CHILD_TELLS;
+    let number = run.ledger.commands.set_paths(&[]);
+    run.tick(&[Sleeping, Sleeping]);
+    assert!(run.ledger.shares_in_use().all(|share| share.has_applied(number)));
+}
+
 #[test]
 fn what_is_commanded_is_bounded_as_if_anybody_had_written_it() {
     let mut run = Run::new(1);

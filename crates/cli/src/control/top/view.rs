@@ -13,8 +13,8 @@
 //! ```
 
 use super::rates::{COLUMNS, PathRates, Row};
-use crate::control::{PathStatus, Status};
 use crate::control::ps::short;
+use crate::control::{PathStatus, Status};
 use crate::report::{bytes, count};
 use hinterland_units::{Budget, Foreign};
 use ratatui::Frame;
