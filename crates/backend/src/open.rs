@@ -5,7 +5,7 @@
 
 use crate::decorate::{Delay, Faulty, OverLink, Throttle};
 use crate::file::far_file;
-use crate::paths::{Opener, PATHS_MAX, Path};
+use crate::paths::{Opener, PATHS_MAX, Path, as_given};
 use crate::url::{BackendUrl, Decoration, Scheme, UrlError, parse};
 use crate::{
     AnswerLimit, Backend, Coded, Compressed, FileBackend, FileOptions, LinkCompressed, LinkCompression, LinkModel,
@@ -159,8 +159,9 @@ pub fn open_with(urls: &[String], options: &OpenOptions) -> Result<Arc<Paths>, O
         given = default_urls().into_iter().map(filled).collect::<Result<_, _>>()?;
     }
     let (version, changes) = &options.changes;
+    let is_default = urls.is_empty();
     let mut now = given.clone();
-    PathChange::apply_all(changes, &mut now);
+    PathChange::apply_all(&as_given(is_default, &given, changes), &mut now);
     if now.len() > PATHS_MAX {
         return Err(OpenError::TooMany(now.len()));
     }
@@ -172,7 +173,7 @@ pub fn open_with(urls: &[String], options: &OpenOptions) -> Result<Arc<Paths>, O
     let memory = |error| OpenError::Memory { url: urls.join(" "), error };
     let for_others = options.clone();
     let opener: Opener = Box::new(move |url| open_url(url, 0, &for_others).map_err(|error| error.to_string()));
-    let paths = Paths::opened(paths, given, options.placement, opener).map_err(memory)?;
+    let paths = Paths::opened(paths, given, options.placement, opener).map_err(memory)?.by_default(is_default);
     if *version > 0 {
         paths.change(*version, changes.clone());
     }

@@ -205,6 +205,7 @@ impl Pager {
     /// # Errors
     /// What pthread_create says.
     pub fn start(&'static self) -> Result<(), SysError> {
+        self.report.write_paths();
         match self.pages.path {
             FaultPath::Inline => self.evictor.start_when_needed()?,
             FaultPath::Monitor => self.monitors.start()?,

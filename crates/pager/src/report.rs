@@ -49,6 +49,14 @@ impl Report {
         }
     }
 
+    /// Says which paths to far memory there are. Before the evictor writes its first report, or without one, the launcher would not know of them, which
+    /// changes them by name.
+    pub(crate) fn write_paths(&self) {
+        let _signals = thread::SignalsBlocked::new();
+        let _inside = self.pages.gate.enter();
+        self.far.publish(&mut Vec::new());
+    }
+
     /// See `Pager::report_now`.
     pub(crate) fn write_now(&self) {
         let _signals = thread::SignalsBlocked::new();

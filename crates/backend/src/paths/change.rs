@@ -37,6 +37,21 @@ pub(super) struct Wanted {
     obstacle: String,
 }
 
+/// Changes as a process with the paths `given` is to read them. Where an empty list of URLs stood for its paths (`is_default`), each process of
+/// a run has filled in sizes by what was free when it started: a path that is dropped by another process's name for it is the one of its kind.
+pub(crate) fn as_given(is_default: bool, given: &[String], changes: &[PathChange]) -> Vec<PathChange> {
+    let kind = |url: &str| url.split([':', '?']).next().map(str::to_owned);
+    let is_known = |url: &String| given.contains(url) || changes.contains(&PathChange::Add(url.clone()));
+    let read = |change: &PathChange| match change {
+        PathChange::Drop(url) if is_default && !is_known(url) => {
+            let same = given.iter().find(|other| kind(other) == kind(url));
+            PathChange::Drop(same.unwrap_or(url).clone())
+        }
+        change => change.clone(),
+    };
+    changes.iter().map(read).collect()
+}
+
 impl Paths {
     /// Makes `changes` since the start, of this version, in the background: see [`Backend::maintain`].
     pub fn change(&self, version: u64, changes: Vec<PathChange>) {
@@ -67,7 +82,7 @@ impl Paths {
         let (version, mut urls) = {
             let wanted = lock(&self.wanted);
             let mut urls = self.given.clone();
-            PathChange::apply_all(&wanted.changes, &mut urls);
+            PathChange::apply_all(&as_given(self.is_default, &self.given, &wanted.changes), &mut urls);
             (wanted.version, urls)
         };
         let step = self.step_towards(&mut urls);

@@ -29,8 +29,8 @@ mod table;
 use crate::sync::{FREED_AT_ONCE, Pool, lock};
 use crate::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Patch, Priority, StoreError};
 use batch::{Part, carry_out};
-pub(crate) use change::Opener;
 use change::Wanted;
+pub(crate) use change::{Opener, as_given};
 use hinterland_abi::PlacementName;
 use hinterland_units::{PAGE_BYTES, PageBytes};
 use migrate::{BATCH_PAGES, Staging};
@@ -66,6 +66,8 @@ pub struct Paths {
     slots: [RwLock<Slot>; PATHS_MAX],
     /// The URLs of the start.
     given: Vec<String>,
+    /// The user has named none of them: this process has filled their sizes in.
+    is_default: bool,
     wanted: Mutex<Wanted>,
     is_changing: AtomicBool,
     changed: AtomicU64,
@@ -126,6 +128,12 @@ impl Paths {
         Paths::opened(paths, given, placement, Box::new(|url| Err(format!("{url} cannot be opened here"))))
     }
 
+    /// The paths of the start are those that an empty list stands for.
+    pub(crate) fn by_default(mut self, is_default: bool) -> Paths {
+        self.is_default = is_default;
+        self
+    }
+
     /// The same, of paths that are open; `given` are the URLs of the start. Others are opened by `opener`.
     ///
     /// # Errors
@@ -144,6 +152,7 @@ impl Paths {
                 RwLock::new(paths.next().map_or(Slot::Empty, |path| Slot::Open(Box::new(path.placed(placement)))))
             }),
             given,
+            is_default: false,
             wanted: Mutex::default(),
             is_changing: AtomicBool::new(false),
             changed: AtomicU64::new(0),

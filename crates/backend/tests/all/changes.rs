@@ -372,3 +372,27 @@ fn two_paths_are_left_at_once() {
     assert_eq!((pages_at(&*paths, "reference:17M"), pages_at(&*paths, "")), (1500, 1500));
     assert_right(&*paths, &locations, 0);
 }
+
+/// Where the user has named no path, each process of a run has filled in other sizes.
+#[test]
+fn a_default_path_is_dropped_by_the_name_that_another_process_has_for_it() {
+    let changes = vec![add("reference:16M"), drop_path("compressed:1M?codec=zstd")];
+    let is_compressed =
+        |row: &hinterland_backend::BackendUsage| row.url.starts_with("compressed") && row.capacity_bytes > 0;
+    let paths = opened(&[], PlacementName::Tiers);
+    let locations = stored(&*paths, 0..64);
+    assert!(rows(&*paths).iter().any(is_compressed));
+    paths.change(1, changes.clone());
+    assert_eq!(maintained(&paths, 1), "");
+    assert!(!rows(&*paths).iter().any(is_compressed), "{:?}", rows(&*paths));
+    assert_right(&*paths, &locations, 0);
+    // A process that starts later never opens it.
+    let options = OpenOptions { changes: (1, changes.clone()), ..OpenOptions::default() };
+    let later = open_with(&[], &options).unwrap_or_else(|error| panic!("{error}"));
+    assert!(!rows(&*later).iter().any(is_compressed), "{:?}", rows(&*later));
+    // A name that the user gave is taken at its word.
+    let named = opened(&["compressed:2M", "reference:16M"], PlacementName::Tiers);
+    named.change(1, vec![drop_path("compressed:1M")]);
+    assert_eq!(maintained(&named, 1), "");
+    assert!(rows(&*named).iter().any(is_compressed));
+}

@@ -214,6 +214,9 @@ impl Run<'_, '_> {
         let before = self.ledger.get().commands.path_changes().map(|(_, changes)| changes).unwrap_or_default();
         if config.settings.far.is_empty() && before.is_empty() {
             self.about.chosen_far = self.open_urls();
+            if self.about.chosen_far.is_empty() {
+                return Err("no process of this run has opened its far memory yet; try again".into());
+            }
         }
         let start = if config.settings.far.is_empty() { &self.about.chosen_far } else { &config.settings.far };
         paths::changed(start, &before, &added, &dropped).map(Some)
@@ -222,7 +225,7 @@ impl Run<'_, '_> {
     /// The paths of the process that has most, where the user has named none.
     fn open_urls(&mut self) -> Vec<String> {
         let rows = collect::live_rows(self.ledger, self.liveness);
-        let row = rows.iter().filter(|row| row.is_managed()).max_by_key(|row| row.now.managed_bytes);
+        let row = rows.iter().filter(|row| row.is_managed() && !row.backends.is_empty()).max_by_key(|row| row.now.managed_bytes);
         row.map(|row| row.backends.iter().map(|backend| backend.url.clone()).collect()).unwrap_or_default()
     }
 

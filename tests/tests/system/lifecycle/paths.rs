@@ -20,6 +20,7 @@ pub fn trials() -> Vec<Trial> {
         }
         add(format!("lifecycle::paths::full::{path}"), Box::new(move |test| full(test, path)));
         add(format!("lifecycle::paths::changed::{path}"), Box::new(move |test| changed(test, path)));
+        add(format!("lifecycle::paths::unnamed::{path}"), Box::new(move |test| unnamed(test, path)));
         add(format!("lifecycle::paths::changed_often::{path}"), Box::new(move |test| changed_often(test, path)));
         add(format!("lifecycle::paths::changed_tree::{path}"), Box::new(move |test| changed_tree(test, path)));
         add(format!("lifecycle::paths::obstacles::{path}"), Box::new(move |test| obstacles(test, path)));
@@ -141,6 +142,20 @@ fn changed_often(test: &str, path: &str) -> Result<()> {
         ensure!(left == 0 && moved > 8 << 20, "change {turn}: {left} bytes on the old path, {moved} on the new one");
     }
     terminated(running)
+}
+
+/// Where the user has named no path, those of the start are known before a page has left, and stay known.
+fn unnamed(test: &str, path: &str) -> Result<()> {
+    let hold = c_program("hold", &[])?.display().to_string();
+    let running = started(test, path, &[], &[&hold, "2", "stay"])?;
+    let new = "file:/tmp?size=64M";
+    expect_set(&running, &["--add-far", new], 0, "all processes have the new paths")?;
+    expect_set(&running, &["--drop-far", new], 0, "nothing on the old ones")?;
+    expect_set(&running, &["--drop-far", new], 125, "there is no path 'file:/tmp?size=64M'; there are compressed:")?;
+    let program = *running.below().first().context("the program runs")?;
+    kill(Pid::from_raw(program), Signal::SIGTERM)?;
+    running.end()?.expect(143, "ready")?;
+    Ok(())
 }
 
 /// Children that hold pages of their own, and one that starts afterwards, have the new paths, too.
