@@ -3,7 +3,8 @@
 
 Writes one JSON file: 'anchors' and 'targets' with what the paper says and the model has, 'classes' of workloads, 'figures' as panels of bars (which
 'hinterland bench plot' draws), and speedups of every workload. The model is deterministic: any machine writes the same figures. Commands run side by
-side, as many as there are processors (--jobs). 20 million references after as many of warm-up take half an hour on two cores; fewer take less in proportion."""
+side, as many as there are processors (--jobs). What the commands took in sum is in 'command_seconds', and goes with --references. `--show` writes the table of anchors that docs/results/README.md has."""
+import hashlib
 import json
 import math
 import os
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from figures import panel
 from options import options
@@ -33,11 +35,12 @@ CLASSES = {
     "compressible: LC helps": (HIGH[:4], lambda s: s["lc"] > 1),
     "incompressible: DaeMon at most 1.1": (HIGH[4:], lambda s: s["daemon"] <= 1.1),
 }
-# Why the model is elsewhere; see docs/results/README.md.
-WINDOW = "a window of a program has less locality than the paper's whole runs: nw, tr, pr and bc wait far more for remote memory, the others hit more"
-ENGINES = "shares that do not lend slow down programs that stream, and compressed pages meet the memory buses, so DaeMon moves almost every page of nw and bc"
-DATA = "the stand-ins' data compress otherwise: zeros and small numbers by any compressor, random weights by none"
-CHOSEN = "which links, programs and disturbance the paper has is in its pictures alone; ours are others"
+# How far from the paper counts as met, in percent: DaeMon over Remote, and all else.
+SPEED, ELSE = (-15, 25), (-20, 20)
+# Why the model is elsewhere, where that was looked into; see docs/results/README.md.
+BUSES = "compressed pages fill the memory buses: with buses of 8 times the bandwidth DaeMon gains more over Remote (example 'deviations')"
+UNKNOWN = "not looked into by itself"
+CHOSEN = f"{UNKNOWN}; links, programs and traffic are ours, as the paper names its own in pictures alone"
 
 
 def mean(values: list[float]) -> float:
@@ -49,7 +52,7 @@ class Rows:
     """What one run of the model said."""
 
     def __init__(self, report: dict):
-        self.rows, self.programs = report["rows"], report["programs"]
+        self.rows, self.programs, self.notes, self.seconds = report["rows"], report["programs"], report["notes"], report["seconds"]
 
     def of(self, scheme: str, **where) -> list[dict]:
         return [row for row in self.rows if row["scheme"] == scheme and all(row[name] == value for name, value in where.items())]
@@ -88,14 +91,14 @@ def commands() -> dict[str, str]:
         "main": f"all {links}",
         "threads": f"all --threads 8 {links} --scheme remote,lc,pq,daemon,ours",
         "paper": f"all {links} --ratio paper --scheme remote,lc,daemon,ours",
-        "fifo": "all --replacement fifo --switch 100ns,400ns --scheme remote,local,daemon,ours",
+        "fifo": f"all --replacement fifo {links} --scheme remote,local,daemon,ours",
         "switch": "all --switch 200ns,600ns,800ns,1us --scheme remote,daemon,ours",
         "sixteenth": "all --threads 8 --bandwidth 1/16 --scheme remote,daemon,ours",
     }
     runs |= {f"share {share}": f"all --share {share}% --scheme remote,daemon" for share in SHARES}
     for compressor in ["fpc-bdi", "fve"]:
         for ratio in ["measured", "paper"]:
-            runs[f"{compressor} {ratio}"] = f"all --compressor {compressor} --ratio {ratio} --scheme remote,lc"
+            runs[f"{compressor} {ratio}"] = f"all --compressor {compressor} --ratio {ratio} {links} --scheme remote,lc"
     runs |= {f"components {count}": f"all --components {count} --scheme remote,local,daemon,ours" for count in [2, 4]}
     runs["random"] = "all --components 4 --placement random --scheme remote,daemon,ours"
     runs |= {f"links {links}": f"all --links {links} --scheme remote,local,daemon,ours" for links in MIXED_LINKS}
@@ -104,57 +107,66 @@ def commands() -> dict[str, str]:
     return runs
 
 
-def anchor(what: str, paper: float, model: float, why: str, ours: float | None = None) -> dict:
-    line = {"what": what, "paper": paper, "model": round(model, 2), "within_20_percent": abs(model / paper - 1) <= 0.2}
+def anchor(what: str, paper: float, model: float, why: str, ours: float | None = None, bounds: tuple[int, int] = ELSE) -> dict:
+    """A figure that the paper states in words, beside the model's. Whether it is met is decided before it is rounded."""
+    met = bounds[0] <= 100 * (model / paper - 1) <= bounds[1]
+    line = {"what": what, "paper": paper, "model": round(model, 2), "bounds_percent": list(bounds), "met": met}
     if ours is not None:
         line["ours"] = round(ours, 2)
-    return line if line["within_20_percent"] else line | {"why": why}
+    return line if met else line | {"why": why}
 
 
 def anchors(all_rows: dict[str, Rows]) -> list[dict]:
-    """What the paper says, and the model has: DaeMon, and ours in its place."""
+    """What the paper says, and the model has on the links that it says it for: DaeMon, and ours in its place."""
     main, paper = all_rows["main"], all_rows["paper"]
 
     def daemon(what: str, said: float, rows: list[Rows], why: str, figure: str = "speedup", **where) -> dict:
         of = lambda scheme: mean([row[figure] for run in rows for row in run.of(scheme, **where)])
-        return anchor(what, said, of("daemon"), why, of("ours"))
+        return anchor(what, said, of("daemon"), why, of("ours"), SPEED if figure == "speedup" else ELSE)
 
-    lz = {ratio: rows.mean("lc", bandwidth="1/4", switch_ns=100) for ratio, rows in [("measured", main), ("paper", paper)]}
     by_lz = [
-        anchor(f"LC by LZ over {name}, {ratio} ratios (§6.5)", said, lz[ratio] / all_rows[f"{name} {ratio}"].mean("lc"), DATA)
+        anchor(f"LC by LZ over {name}, {ratio} ratios (§6.5)", said, lz.mean("lc") / all_rows[f"{name} {ratio}"].mean("lc"), why)
         for name, said in [("fpc-bdi", 1.54), ("fve", 1.44)]
-        for ratio in ["measured", "paper"]
+        for ratio, lz, why in [
+            ("measured", main, f"the stand-ins' data: with the paper's ratios it is {paper.mean('lc') / all_rows[f'{name} paper'].mean('lc'):.2f}"),
+            ("paper", paper, UNKNOWN),
+        ]
     ]
     headline = [
-        daemon(f"DaeMon over Remote, {bandwidth}{name} (§6.1)", said, [rows], ENGINES, bandwidth=bandwidth)
+        daemon(f"DaeMon over Remote, {bandwidth}{name} (§6.1)", said, [rows], BUSES, bandwidth=bandwidth)
         for name, rows in [("", main), (", the paper's ratios", paper)]
         for bandwidth, said in zip(BANDWIDTHS, [1.85, 2.36, 2.97])
     ]
-    hits = [row["hit_ratio"] for row in main.of("remote")]
+    misses = {name: 100 * (1 - hits) for name, hits in main.hits().items()}
+    locals = {name: main.mean("local", workload=name, bandwidth="1/4") for name in misses}
+    scattered = sorted(misses, key=misses.__getitem__)[-4:]
+    without = mean([speed for name, speed in locals.items() if name not in scattered])
+    worst = ", ".join(f"{name} {misses[name]:.0f} %" for name in reversed(scattered))
     mixed = [rows for name, rows in all_rows.items() if name.startswith("links") or name.startswith("components")]
     at_once = [rows for name, rows in all_rows.items() if name.startswith("at once")]
     disturbed = lambda scheme: all_rows["disturbed"].mean(scheme)
+    still = lambda name: main.mean("pq", "access_gain", workload=name)
     return [
-        anchor("Local over Remote, 1/4 (§2.2)", 3.86, main.mean("local", bandwidth="1/4"), WINDOW),
-        anchor("cache-line+page over Remote, 1/4 (§2.2)", 1.11, main.mean("cache-line-page", bandwidth="1/4"), WINDOW),
+        anchor("Local over Remote, 1/4 (§2.2)", 3.86, main.mean("local", bandwidth="1/4"), f"without {', '.join(scattered)}, which miss local memory most, it is {without:.2f}"),
+        anchor("cache-line+page over Remote, 1/4 (§2.2)", 1.11, main.mean("cache-line-page", bandwidth="1/4"), UNKNOWN),
         *headline,
-        anchor("PQ over Remote, 100 ns (§6.1)", 1.60, main.mean("pq", switch_ns=100), ENGINES),
-        anchor("PQ over Remote, 400 ns (§6.1)", 1.51, main.mean("pq", switch_ns=400), ENGINES),
-        anchor("access cost, LC (§6.2)", 2.12, main.mean("lc", "access_gain"), DATA),
-        anchor("access cost, PQ (§6.2)", 2.06, main.mean("pq", "access_gain"), ENGINES),
-        daemon("access cost, DaeMon (§6.2)", 3.06, [main], ENGINES, "access_gain"),
-        anchor("hit ratio of Remote, % (§6.3)", 97.7, 100 * sum(hits) / len(hits), WINDOW),
+        anchor("PQ over Remote, 100 ns (§6.1)", 1.60, main.mean("pq", switch_ns=100), UNKNOWN),
+        anchor("PQ over Remote, 400 ns (§6.1)", 1.51, main.mean("pq", switch_ns=400), UNKNOWN),
+        anchor("access cost, LC (§6.2)", 2.12, main.mean("lc", "access_gain"), f"the stand-ins' data in part: with the paper's ratios it is {paper.mean('lc', 'access_gain'):.2f}"),
+        anchor("access cost, PQ (§6.2)", 2.06, main.mean("pq", "access_gain"), f"dr and rs have {still('dr'):.2f} and {still('rs'):.2f}, where the paper has 1.43: a share that lends nothing slows down their pages"),
+        daemon("access cost, DaeMon (§6.2)", 3.06, [main], UNKNOWN, "access_gain"),
+        anchor("misses of local memory under Remote, % (100 − 97.7, §6.3)", 2.3, sum(misses.values()) / len(misses), f"a part of each run, not the whole: {worst}"),
         *by_lz,
         anchor("DaeMon over LC, disturbed, pr and nw (§6.6)", 2.85, disturbed("daemon") / disturbed("lc"), CHOSEN, disturbed("ours") / disturbed("lc")),
         anchor("DaeMon over PQ, disturbed, pr and nw (§6.6)", 1.19, disturbed("daemon") / disturbed("pq"), CHOSEN, disturbed("ours") / disturbed("pq")),
-        daemon("DaeMon over Remote, 8 threads (§6.7)", 2.73, [all_rows["threads"]], ENGINES),
-        daemon("DaeMon over Remote, 8 threads, 1/16 (§A.3)", 3.95, [all_rows["sixteenth"]], ENGINES),
-        daemon("DaeMon over Remote, FIFO, 1/4 (§6.8)", 2.63, [all_rows["fifo"]], ENGINES),
+        daemon("DaeMon over Remote, 8 threads (§6.7)", 2.73, [all_rows["threads"]], UNKNOWN),
+        daemon("DaeMon over Remote, 8 threads, 1/16, here 100 ns (§A.3)", 3.95, [all_rows["sixteenth"]], UNKNOWN),
+        daemon("DaeMon over Remote, FIFO (§6.8)", 2.63, [all_rows["fifo"]], UNKNOWN),
         daemon("DaeMon over Remote, several memory components (§6.9)", 3.25, mixed, CHOSEN),
         daemon("DaeMon over Remote, 2 and 4 programs at once (§6.10)", 1.96, at_once, CHOSEN),
-        daemon("DaeMon over Remote, 1/4, 1000 ns (§A.2)", 1.49, [all_rows["switch"]], ENGINES, switch_ns=1000),
-        daemon("DaeMon over Remote, 2 memory components (§A.4)", 2.09, [all_rows["components 2"]], ENGINES),
-        daemon("DaeMon over Remote, 4 memory components (§A.4)", 1.88, [all_rows["components 4"]], ENGINES),
+        daemon("DaeMon over Remote, 1000 ns, here 1/4 (§A.2)", 1.49, [all_rows["switch"]], UNKNOWN, switch_ns=1000),
+        daemon("DaeMon over Remote, 2 memory components, 1/4, 100 ns (§A.4)", 2.09, [all_rows["components 2"]], UNKNOWN),
+        daemon("DaeMon over Remote, 4 memory components, 1/4, 100 ns (§A.4)", 1.88, [all_rows["components 4"]], UNKNOWN),
     ]
 
 
@@ -233,29 +245,47 @@ def figures(all_rows: dict[str, Rows]) -> list[dict]:
     return panels
 
 
-def show(result: dict) -> None:
-    """The anchors, for people."""
+def show(result: dict) -> str:
+    """The anchors as a table, with the verdict on each."""
+    lines = ["| | paper | DaeMon | ours | |", "|---|---|---|---|---|"]
     for line in result["anchors"]:
-        verdict = "" if line["within_20_percent"] else f"  missed: {line['why']}"
-        print(f"{line['what']:<62} {line['paper']:>6} {line['model']:>7} {line.get('ours', ''):>6}{verdict}", file=sys.stderr)
-    print(f"ours by the best share below 0.98: {', '.join(result['targets']['missed']) or 'none'}", file=sys.stderr)
+        least, most = line["bounds_percent"]
+        verdict = "met" if line["met"] else f"**missed** ({100 * (line['model'] / line['paper'] - 1):+.0f} %, allowed {least:+} to {most:+} %)"
+        lines.append(f"| {line['what']} | {line['paper']} | {line['model']} | {line.get('ours', '')} | {verdict} |")
+    return "\n".join(lines)
 
 
 def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--references", type=int, default=20_000_000, help="measured, after as many of warm-up (default: 20000000)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="commands side by side (default: one for each processor)")
+    parser.add_argument("--keep", type=Path, help="a directory for what the model answers: what it has from an earlier run of the same build is not asked for again")
+    parser.add_argument("--show", action="store_true", help="write the anchors of the result that --output names as a table, and measure nothing")
     given = parser.parse_args()
+    if given.show:
+        print(show(json.loads(given.output.read_text())))
+        return
     model = given.target / "release/hinterland-model"
+    build = origin_of_model(model, [])["build"]
     extent = f"--references {given.references} --warm-up {given.references} --json"
     runs = {name: f"daemon {words} {extent}" for name, words in commands().items()}
     begun = time.monotonic()
 
     def ask(named: tuple[str, str]) -> tuple[str, Rows]:
         name, words = named
+        kept = given.keep and given.keep / f"{hashlib.sha256((build + words).encode()).hexdigest()[:16]}.json"
+        if kept and kept.exists():
+            return name, Rows(json.loads(kept.read_text()))
+        asked = time.monotonic()
         answer = subprocess.run([model, *words.split()], check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
+        answer = {"seconds": round(time.monotonic() - asked, 1), **json.loads(answer)}
+        if kept:
+            given.keep.mkdir(parents=True, exist_ok=True)
+            part = kept.with_suffix(".part")
+            part.write_text(json.dumps(answer))
+            part.rename(kept)
         print(f"{time.monotonic() - begun:6.0f} s  {name}", file=sys.stderr)
-        return name, Rows(json.loads(answer))
+        return name, Rows(answer)
 
     with ThreadPoolExecutor(max_workers=given.jobs) as pool:
         all_rows = dict(pool.map(ask, runs.items()))
@@ -264,9 +294,10 @@ def main() -> None:
         "bench": "daemon",
         "what": "anchors of the paper (DaeMon, SIGMETRICS 2023) beside the model's figures, its figures, and speedups over Remote in the order of links",
         **origin_of_model(model, [f"hinterland-model {words}" for words in runs.values()]),
-        "seconds": round(time.monotonic() - begun),
+        "command_seconds": round(sum(rows.seconds for rows in all_rows.values())),
         "links": [f"{bandwidth}, {switch} ns" for bandwidth in BANDWIDTHS for switch in SWITCHES],
         "programs": main_rows.programs,
+        "notes": main_rows.notes,
         "remote_hit_ratios": main_rows.hits(),
         "anchors": anchors(all_rows),
         "targets": targets(all_rows),
@@ -274,7 +305,8 @@ def main() -> None:
         "figures": figures(all_rows),
         "speedups": {"measured": main_rows.table(), "paper": paper.table(), "threads": all_rows["threads"].table()},
     }
-    show(result)
+    print(show(result), file=sys.stderr)
+    print(f"ours by the best share below 0.98: {', '.join(result['targets']['missed']) or 'none'}", file=sys.stderr)
     # Figures that belong together stand on one line.
     text = re.sub(r"\[\s+((?:[\d.]+,\s+)*[\d.]+)\s+\]", lambda list: f"[{' '.join(list[1].split())}]", json.dumps(result, indent=1))
     given.output.write_text(text + "\n")
