@@ -20,7 +20,7 @@ const NO_PREFETCHER: &str = "none";
 /// What was predicted for a backend.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Prediction {
-    /// Slowdowns at [`SIZES_PERCENT`].
+    /// Slowdowns at [`SIZES_PERCENT`], see [`is_simulated`].
     pub slowdowns: Vec<f64>,
     /// The slowdown without prefetching, at [`COMPARED_PERCENT`].
     pub without_prefetching: f64,
@@ -39,6 +39,11 @@ pub struct Least {
 
 fn pages_of(work: &Workload, percent: u64) -> u64 {
     (work.touched_pages() * percent / 100).max(LOCAL_PAGES_MIN)
+}
+
+/// Whether so many per cent of what the program touches can be simulated; fewer pages count as the fewest that can.
+pub fn is_simulated(work: &Workload, percent: u64) -> bool {
+    work.touched_pages() * percent / 100 >= LOCAL_PAGES_MIN
 }
 
 /// Predicts for all backends, in their order; `slowdown` is the one that is asked for.
@@ -100,6 +105,10 @@ impl Bracket {
         let mut enough = Least { pages: work.touched_pages(), slowdown: 1.0 };
         for (percent, slowdown) in SIZES_PERCENT.iter().zip(slowdowns) {
             let pages = pages_of(work, *percent);
+            // With all that there is, nothing is far.
+            if pages >= work.touched_pages() {
+                break;
+            }
             if *slowdown > asked {
                 return Bracket { enough, too_small: Some(pages) };
             }
@@ -156,6 +165,19 @@ mod tests {
         let (near, far) = (&predictions[0], &predictions[3]);
         assert!(near.slowdowns.iter().zip(&far.slowdowns).all(|(near, far)| near <= far), "{near:?} {far:?}");
         assert!(near.least.pages <= far.least.pages);
+    }
+
+    #[test]
+    fn where_less_is_touched_than_can_be_simulated_all_of_it_is_local() {
+        for touched in [1, 100, LOCAL_PAGES_MIN - 1, LOCAL_PAGES_MIN, LOCAL_PAGES_MIN + 1] {
+            let touches = (0..touched * 10).map(|touch| u32::try_from(touch % touched).unwrap());
+            let (work, costs) = (pages_in_order(touches, 1_000).unwrap(), Costs::read(None).unwrap());
+            for prediction in all(&work, FaultPath::Inline, &costs.backends, 1.1).unwrap() {
+                assert!(prediction.least.pages <= touched, "{touched}: {:?}", prediction.least);
+            }
+            assert!(SIZES_PERCENT.iter().all(|percent| !is_simulated(&work, *percent)), "{touched}");
+        }
+        assert!(is_simulated(&work(), 75) && is_simulated(&work(), 10));
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! The advice, as it is written to JSON and for people.
 
 use super::costs::{Backend, Costs};
-use super::predict::{COMPARED_PERCENT, Prediction, SIZES_PERCENT};
+use super::predict::{COMPARED_PERCENT, Prediction, SIZES_PERCENT, is_simulated};
 use crate::report::members::documented;
 use crate::report::{bytes, count, percent};
 use crate::sim::Whole;
 use crate::table::table;
 use hinterland_tape::study::{FRAGMENT_PAGES, Features, WINDOW_REFERENCES};
-use hinterland_units::{Foreign, PAGE_BYTES, Slowdown};
+use hinterland_units::{Budget, Foreign, PAGE_BYTES, Slowdown};
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::Path;
@@ -70,8 +70,8 @@ documented! {
         cost: f64,
         /// Memory effectiveness improvement: (run time on the slowest backend / run time) / cost, with half of the memory local.
         effectiveness: f64,
-        /// Predicted slowdowns at `sizes_percent`.
-        slowdowns: Vec<f64>,
+        /// Predicted slowdowns at `sizes_percent`; null where that is less than 1 MiB.
+        slowdowns: Vec<Option<f64>>,
         /// The least local memory that keeps the slowdown; all of it where none less does.
         least_local_bytes: u64,
         /// The predicted slowdown with it.
@@ -80,7 +80,7 @@ documented! {
         memory_cost: f64,
         /// What prefetching divides the run time by, with half of the memory local.
         prefetching_gain: f64,
-        /// A command with it, or null where the cost file says no `far`.
+        /// A command with it, or null where the cost file says no `far`, or a run has so much local memory that nothing is far.
         command: Option<String>,
     }
 }
@@ -100,13 +100,17 @@ impl Advice {
                 link: backend.link.clone(),
                 cost: backend.cost,
                 effectiveness: slowest / here / backend.cost,
-                slowdowns: prediction.slowdowns.clone(),
+                slowdowns: SIZES_PERCENT
+                    .iter()
+                    .zip(&prediction.slowdowns)
+                    .map(|(percent, slowdown)| is_simulated(&traced.work, *percent).then_some(*slowdown))
+                    .collect(),
                 least_local_bytes: local_bytes,
                 least_local_slowdown: prediction.least.slowdown,
                 memory_cost: local_share + (1.0 - local_share) * backend.cost,
                 prefetching_gain: prediction.without_prefetching / here,
-                command: backend.far.as_ref().map(|far| {
-                    let mebibytes = local_bytes.div_ceil(1 << 20).max(16);
+                command: backend.far.as_ref().filter(|_| touched_bytes > Budget::FLOOR.0).map(|far| {
+                    let mebibytes = local_bytes.max(Budget::FLOOR.0).div_ceil(1 << 20);
                     format!("hinterland run --local {mebibytes}M --far '{far}' -- {}", traced.program)
                 }),
             }
@@ -154,6 +158,9 @@ impl Advice {
             self.cpu_seconds
         );
         out += &self.features.text();
+        if self.backends.iter().flat_map(|backend| &backend.slowdowns).all(Option::is_none) {
+            return out + "\n" + &self.conclusion();
+        }
         let sizes: Vec<String> = self.sizes_percent.iter().map(|size| format!("{size} %")).collect();
         let least = format!("least for {}", self.slowdown_asked);
         let mut names = vec!["backend", "cost", "effectiveness"];
@@ -167,7 +174,8 @@ impl Advice {
                 format!("{}", backend.cost),
                 format!("{:.2}", backend.effectiveness),
             ];
-            cells.extend(backend.slowdowns.iter().map(|slowdown| format!("{slowdown:.2}")));
+            let slowdowns = backend.slowdowns.iter();
+            cells.extend(slowdowns.map(|slowdown| slowdown.map_or("-".into(), |slowdown| format!("{slowdown:.2}"))));
             cells.extend([bytes(backend.least_local_bytes), format!("{:.2}", backend.memory_cost)]);
             rows.add_row(cells);
         }
@@ -180,6 +188,13 @@ impl Advice {
         let Some(best) = self.backends.iter().find(|backend| backend.name == self.cheapest) else {
             return String::new();
         };
+        if self.touched_bytes <= Budget::FLOOR.0 {
+            return format!(
+                "It touches {}, and a run has {} of local memory at least: nothing of it would be far.\n",
+                bytes(self.touched_bytes),
+                Budget::FLOOR
+            );
+        }
         if best.least_local_bytes >= self.touched_bytes {
             return format!(
                 "With none of them the program keeps a slowdown of {}: keep its memory local.\n",

@@ -1,6 +1,6 @@
 //! `hinterland advise` as a user runs it: the table, the JSON, and what it refuses.
 
-use crate::sim::trace;
+use crate::sim::{trace, trace_of};
 use serde_json::Value;
 use std::process::{Command, Output};
 
@@ -37,6 +37,29 @@ fn backends_are_ranked_by_effectiveness_and_the_cheapest_has_a_command() {
     let cheapest = advice["cheapest"].as_str().unwrap();
     assert!(table.contains(&format!("{cheapest} keeps the slowdown of 3 at the least cost")), "{table}");
     assert!(table.contains("  hinterland run --local ") && table.contains("8,192 pages"), "{table}");
+}
+
+#[test]
+fn of_a_program_that_fits_into_the_smallest_budget_nothing_would_be_far() {
+    let directory = tempfile::tempdir().unwrap();
+    for (pages, has_table) in [(7, false), (200, false), (2000, true), (4096, true)] {
+        let path = trace_of(&directory, pages).display().to_string();
+        let said = text(advise(&[&path, "--slowdown", "3"]).stdout);
+        assert!(
+            said.contains("a run has 16 MiB of local memory at least: nothing of it would be far"),
+            "{pages}: {said}"
+        );
+        assert!(!said.contains("hinterland run") && !said.contains("With none of them"), "{pages}: {said}");
+        assert_eq!(said.contains("Slowdowns by local memory"), has_table, "{pages}: {said}");
+        let advice: Value = serde_json::from_slice(&advise(&[&path, "--json"]).stdout).unwrap();
+        for backend in advice["backends"].as_array().unwrap() {
+            assert!(backend["least_local_bytes"].as_u64() <= advice["touched_bytes"].as_u64(), "{pages}: {backend}");
+            assert!(backend["memory_cost"].as_f64() <= Some(1.0) && backend["command"].is_null(), "{pages}: {backend}");
+            // 10 % of 2000 pages are fewer than 256.
+            let known = [backend["slowdowns"][0].is_f64(), backend["slowdowns"][5].is_f64()];
+            assert_eq!(known, [has_table, pages == 4096], "{pages}: {backend}");
+        }
+    }
 }
 
 #[test]

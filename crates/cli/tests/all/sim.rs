@@ -28,11 +28,16 @@ fn refusal(trace: &Path, arguments: &[&str]) -> String {
 
 /// A trace of a program that walks through its pages three times, a microsecond from each to the next.
 pub(crate) fn trace(directory: &tempfile::TempDir) -> PathBuf {
+    trace_of(directory, PAGES)
+}
+
+/// The same of a program with so many pages.
+pub(crate) fn trace_of(directory: &tempfile::TempDir, pages: u32) -> PathBuf {
     let head =
         Head { program: "walk".into(), page_bytes: 4096, microset_pages: 64, has_cpu_times: true, ..Head::default() };
     let mut writer = Writer::new(Vec::new(), &head).unwrap();
-    let region = writer.region(&Region { name: "far".into(), pages: u64::from(PAGES) }).unwrap();
-    for (at, page) in (1..).zip((0..3).flat_map(|_| 0..PAGES)) {
+    let region = writer.region(&Region { name: "far".into(), pages: u64::from(pages) }).unwrap();
+    for (at, page) in (1..).zip((0..3).flat_map(|_| 0..pages)) {
         writer.touch(&Reference { region, page, cpu_ns: at * 1000, ..Reference::default() }).unwrap();
         if at % 64 == 0 {
             writer.end_microset(Written::Unknown).unwrap();
