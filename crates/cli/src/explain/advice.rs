@@ -56,7 +56,7 @@ fn rest(findings: &Findings) -> Advice {
         let because = format!(
             "{} of the requests follow no step; the program waited for {} of its time",
             percent(saw.patterns.irregular),
-            percent(saw.stall_share)
+            percent(saw.waiting)
         );
         ("nothing", because)
     };
@@ -165,8 +165,8 @@ fn irregular(findings: &Findings) -> Option<Advice> {
     let because = format!(
         "{} of the requests follow no step, so no prefetcher can predict them; the program waited for {} of its time",
         percent(saw.patterns.irregular),
-        percent(saw.stall_share)
+        percent(saw.waiting)
     );
-    let costs = saw.stall_share > 0.1 && saw.patterns.irregular >= MOST;
+    let costs = saw.waiting > 0.1 && saw.patterns.irregular >= MOST;
     costs.then_some(Advice { change: "more --local, or faster far memory", because })
 }

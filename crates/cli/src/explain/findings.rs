@@ -3,6 +3,7 @@
 use super::advice::{self, Advice};
 use super::stats::Stats;
 use crate::figures::{Activity, HintSite};
+use crate::report::waiting;
 use hinterland_units::PAGE_BYTES;
 use serde::Serialize;
 
@@ -61,8 +62,12 @@ pub struct Saw {
     pub first_touches: u64,
     /// Time that threads waited, summed over them.
     pub stall_seconds: f64,
-    /// Of the run.
+    /// Of the run; above 1 when several threads waited at once.
     pub stall_share: f64,
+    /// Threads over which it is summed; 16: or more.
+    pub stall_threads: u64,
+    /// The share of its time that one of them waited, on average.
+    pub waiting: f64,
     /// Patterns.
     pub patterns: Patterns,
 }
@@ -336,6 +341,8 @@ impl Findings {
             first_touches: stats.first_touch_faults,
             stall_seconds: stats.stall_seconds,
             stall_share: stats.stall_share,
+            stall_threads: stats.stall_threads,
+            waiting: waiting(stats.stall_share, stats.stall_threads),
             patterns: Patterns::of(&stats.threads),
         };
         let did = Did {

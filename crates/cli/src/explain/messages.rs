@@ -1,7 +1,7 @@
 //! The findings as text.
 
 use super::findings::{BlocksDid, Findings, HintsDid, OnNode, PatchesDid, Patterns, Place, TapeDid, share};
-use crate::report::{bytes, count, duration, percent};
+use crate::report::{bytes, count, duration, percent, stalled};
 use crate::table::table;
 use hinterland_abi::REGION_PAGES;
 use hinterland_units::{Foreign, PAGE_BYTES};
@@ -41,15 +41,15 @@ pub fn of(findings: &Findings) -> String {
 fn saw(findings: &Findings) -> String {
     let saw = &findings.saw;
     let [major, minor, hits, first] = [saw.major, saw.minor, saw.prefetch_hits, saw.first_touches].map(count);
-    let stalled = duration(Duration::try_from_secs_f64(saw.stall_seconds.max(0.0)).unwrap_or(Duration::MAX));
+    let stall = Duration::try_from_secs_f64(saw.stall_seconds.max(0.0)).unwrap_or(Duration::MAX);
+    let stalled = stalled(stall, saw.stall_share, saw.stall_threads);
     format!(
         "\nwhat it saw\n  \
          {} requests for content that was not mapped: {major} waited for far memory (major), {minor} found their page in the swap \
          cache (minor), {hits} were first uses of prefetched pages\n  \
-         beside them {first} first touches; the program waited for {stalled}, {} of the run\n  \
+         beside them {first} first touches; the program waited for {stalled}\n  \
          patterns: {}\n",
         count(saw.requests),
-        percent(saw.stall_share),
         patterns(&saw.patterns)
     )
 }

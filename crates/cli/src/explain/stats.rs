@@ -146,7 +146,9 @@ pub struct Stats {
     pub regions: Vec<Activity>,
     #[serde(default)]
     pub backends: Vec<Backend>,
-    // Figures that were written before there were blocks, hints, patches, unordered tapes or these counts have none of them.
+    // Figures that were written before there were threads of stalls, blocks, hints, patches, unordered tapes or these counts have none of them.
+    #[serde(default)]
+    pub stall_threads: u64,
     #[serde(default)]
     pub tape_processes: u64,
     #[serde(default)]

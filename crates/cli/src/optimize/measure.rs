@@ -5,6 +5,7 @@ use super::interrupt::Interrupt;
 use crate::config::flags::{Flags, Optimized};
 use crate::profile::ProfileFile;
 use crate::program;
+use crate::report::waiting;
 use sha2::{Digest, Sha256};
 use std::ffi::OsString;
 use std::fs::File;
@@ -174,7 +175,7 @@ fn medians(runs: &[Stats]) -> Figures {
         seconds: median(&|run| run.wall_seconds),
         seconds_min: seconds.clone().fold(f64::INFINITY, f64::min),
         seconds_max: seconds.fold(0.0, f64::max),
-        waiting: median(&|run| run.stall_share / run.stall_threads.max(1) as f64),
+        waiting: median(&|run| waiting(run.stall_share, run.stall_threads)),
         major_faults: faults[faults.len() / 2],
     }
 }

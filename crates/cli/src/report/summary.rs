@@ -188,7 +188,7 @@ impl<'a> Summary<'a> {
 
     /// The share of its time that a thread stood still for faults, on average over those that did.
     pub fn waiting(&self) -> f64 {
-        self.stall_share() / self.stall_threads().max(1) as f64
+        waiting(self.stall_share(), self.stall_threads())
     }
 
     /// Threads over which the time is summed; those that waited least are not known beyond 16.
@@ -202,6 +202,16 @@ impl<'a> Summary<'a> {
         let [p50, p99] = [50, 99].map(|percent| percentile(&self.totals.histograms.fault_ns, percent).min(max));
         FaultTimes { p50, p99, max }
     }
+}
+
+/// So many threads are told apart; of more, those that waited least are not known.
+pub const THREADS_KNOWN: u64 = 16;
+
+/// The share of its time that a thread waited, on average, of what `threads` waited together; where there were more, that is the most that
+/// it can be.
+pub fn waiting(stall_share: f64, threads: u64) -> f64 {
+    let each = stall_share / threads.max(1) as f64;
+    if threads < THREADS_KNOWN { each } else { each.min(1.0) }
 }
 
 /// The upper bound of the histogram's bucket that holds so many percent of its entries; 0 when it has none.

@@ -1,10 +1,20 @@
 //! The figures for people: one line for each question, aligned, nothing about what did not happen.
 
-use super::summary::{Ending, ServiceReport, Summary, compression_ratio};
+use super::summary::{Ending, ServiceReport, Summary, THREADS_KNOWN, compression_ratio, waiting};
 use crate::figures::{BackendTotal, RowFigures, UnmanagedSource};
 use hinterland_units::{ByteCount, Foreign, PAGE_BYTES};
 use std::fmt::Write;
 use std::time::Duration;
+
+/// Time that threads waited, summed over `threads`, `share` of the run: of several, that of one of them on average.
+pub fn stalled(all: Duration, share: f64, threads: u64) -> String {
+    let (all, each) = (duration(all), percent(waiting(share, threads)));
+    match threads {
+        0 | 1 => format!("{all}, {each} of the run"),
+        THREADS_KNOWN.. => format!("{all} in all over {threads} threads or more: at most {each} of the run for each"),
+        threads => format!("{all} in all over {threads} threads: {each} of the run for each"),
+    }
+}
 
 impl Summary<'_> {
     /// The summary, several lines.
@@ -157,17 +167,8 @@ impl Summary<'_> {
         }
     }
 
-    /// The time is summed over threads: of several, the share of the run is that of one of them on average.
     fn stalled(&self) -> String {
-        let (all, share) = (duration(self.stall()), self.stall_share());
-        match self.stall_threads() {
-            0 | 1 => format!("{all}, {} of the run", percent(share)),
-            threads => {
-                let each = percent(share / threads as f64);
-                let more = if threads < 16 { "" } else { " or more" };
-                format!("{all} in all over {threads} threads{more}: {each} of the run for each")
-            }
-        }
+        stalled(self.stall(), self.stall_share(), self.stall_threads())
     }
 
     fn blocks(&self) -> String {

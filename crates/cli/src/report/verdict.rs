@@ -1,6 +1,6 @@
 //! The first line of the summary: what a user wants to know before all figures.
 
-use super::summary::Summary;
+use super::summary::{Summary, THREADS_KNOWN};
 use super::text::bytes;
 
 impl Summary<'_> {
@@ -30,9 +30,10 @@ impl Summary<'_> {
         let share = if percent < 0.5 { "less than 1 %".into() } else { format!("{percent:.0} %") };
         let each = match threads {
             1 => String::new(),
-            16.. => " in each of 16 threads or more".into(),
+            THREADS_KNOWN.. => format!(" in each of {threads} threads or more"),
             threads => format!(" in each of {threads} threads"),
         };
-        format!("waited {share} of the time{each}")
+        let most = if threads < THREADS_KNOWN { "" } else { "at most " };
+        format!("waited {most}{share} of the time{each}")
     }
 }

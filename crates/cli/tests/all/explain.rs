@@ -72,6 +72,28 @@ fn says_what_was_seen_and_done_by_thread_and_region() {
 }
 
 #[test]
+fn waiting_of_several_threads_is_that_of_each() {
+    let mut stats = stats();
+    (stats["stall_seconds"], stats["stall_share"], stats["stall_threads"]) = (json!(6.0), json!(1.6), json!(4));
+    let text = String::from_utf8(explain(&stats.to_string(), &[]).stdout).unwrap();
+    assert!(text.contains("the program waited for 6.00 s in all over 4 threads: 40.0 % of the run for each"), "{text}");
+    let found: Value = serde_json::from_slice(&explain(&stats.to_string(), &["--json"]).stdout).unwrap();
+    let saw = ["stall_share", "stall_threads", "waiting"].map(|name| found["saw"][name].as_f64().unwrap());
+    assert_eq!(saw, [1.6, 4.0, 0.4]);
+    // Each waited for less than a tenth of its time, all together for most of the run.
+    let jumps = json!([stats["threads"][1]]);
+    let advice = |share: f64| {
+        advised(json!({"threads": jumps, "stall_share": share, "stall_threads": 8, "prefetch_coverage": 0.029}))
+    };
+    assert_eq!(advice(0.7), ["nothing"]);
+    assert_eq!(advice(0.9), ["more --local, or faster far memory"]);
+    // Of more threads than are known it is no more than all of their time.
+    (stats["stall_share"], stats["stall_threads"]) = (json!(64.0), json!(16));
+    let text = String::from_utf8(explain(&stats.to_string(), &[]).stdout).unwrap();
+    assert!(text.contains("over 16 threads or more: at most 100.0 % of the run for each"), "{text}");
+}
+
+#[test]
 fn the_json_has_the_promised_names() {
     let output = explain(&stats().to_string(), &["--json"]);
     let found: Value = serde_json::from_slice(&output.stdout).unwrap();
