@@ -4,7 +4,6 @@
 #include "overwriting.h"
 #include "llvm/Analysis/ValueTracking.h"
 #include "llvm/IR/DebugInfoMetadata.h"
-#include "llvm/Demangle/Demangle.h"
 #include "llvm/Transforms/Utils/LoopUtils.h"
 
 using namespace llvm;
@@ -256,15 +255,6 @@ void Decider::leads() {
           access.lead = std::max(access.lead, std::min(reader.lead + 1, 4u));
         }
       }
-}
-
-// Whether a plan means a function.
-bool names(const FunctionPlan &planned, const DISubprogram *program, StringRef linkage) {
-  std::string demangled = demangle(linkage);
-  StringRef plain = StringRef(demangled).take_until([](char c) { return c == '('; }), wanted = planned.name;
-  bool called = wanted == linkage || wanted == demangled || wanted == plain || (program && wanted == program->getName()) ||
-                (!planned.symbol.empty() && planned.symbol == linkage);
-  return called && (planned.file.empty() || !program || program->getFilename().ends_with(planned.file));
 }
 
 } // namespace

@@ -57,11 +57,9 @@ static std::string usedAgain(const Access &access, Loop &loop, FunctionAnalyses 
 static std::optional<Eviction> ofSite(const Value *object, const Plan &plan) {
   auto *call = dyn_cast<CallBase>(object);
   const DILocation *place = call ? call->getDebugLoc().get() : nullptr;
-  for (; place; place = place->getInlinedAt()) {
-    const DISubprogram *program = place->getScope()->getSubprogram();
+  for (; place; place = place->getInlinedAt())
     for (const SitePlan &site : plan.sites)
-      if (site.line == place->getLine() && (site.function == program->getName() || site.function == program->getLinkageName())) return site.evict;
-  }
+      if (site.evict && names(site, place, *call->getFunction())) return site.evict;
   return std::nullopt;
 }
 

@@ -1,8 +1,10 @@
 // Reads the JSON that `hinterland cc` makes of a plan.
 #include "plan.h"
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/Demangle/Demangle.h"
 #include "llvm/Support/JSON.h"
 #include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/Path.h"
 #include <cstdlib>
 
 using namespace llvm;
@@ -51,7 +53,7 @@ static bool fromJSON(const json::Value &value, FunctionPlan &function, json::Pat
 
 static bool fromJSON(const json::Value &value, SitePlan &site, json::Path path) {
   json::ObjectMapper map(value, path);
-  return map && map.map("function", site.function) && map.map("line", site.line) && mapEvict(value, site.evict, path);
+  return map && map.map("function", site.function) && map.mapOptional("symbol", site.symbol) && map.map("line", site.line) && mapEvict(value, site.evict, path);
 }
 
 Expected<Plan> Plan::fromEnvironment() {
@@ -73,6 +75,65 @@ Expected<Plan> Plan::fromEnvironment() {
   std::copy(bytes.begin(), bytes.end(), plan.digest.begin());
   plan.given = true;
   return plan;
+}
+
+// A demangled name as every demangler writes it: some have a space between two closing brackets.
+static std::string spaced(StringRef name) {
+  std::string result;
+  for (size_t at = 0; at < name.size(); at++)
+    if (name[at] != ' ' || at + 1 == name.size() || name[at + 1] != '>') result += name[at];
+  return result;
+}
+
+// A function's name with what it is in, without its parameters and its result.
+static std::string withoutParameters(StringRef linkage, StringRef demangled) {
+  ItaniumPartialDemangler parts; // of the text, which it keeps no copy of
+  std::string mangled = linkage.str();
+  if (!parts.partialDemangle(mangled.c_str()) && parts.isFunction()) {
+    size_t room = 0;
+    char *name = parts.getFunctionName(nullptr, &room);
+    std::string result = name ? name : "";
+    std::free(name);
+    return result;
+  }
+  // Rust's older names end with a hash, which changes from build to build.
+  StringRef plain = demangled.take_until([](char c) { return c == '('; });
+  auto [name, hash] = plain.rsplit("::h");
+  return (hash.size() == 16 && all_of(hash, isHexDigit) ? name : plain).str();
+}
+
+static bool isCalled(StringRef name, StringRef symbol, const DISubprogram *program, StringRef linkage) {
+  if (name == linkage || (!symbol.empty() && symbol == linkage) || (program && (name == program->getName() || name == program->getLinkageName()))) return true;
+  std::string demangled = demangle(linkage), wanted = spaced(name);
+  return wanted == spaced(demangled) || wanted == spaced(withoutParameters(linkage, demangled));
+}
+
+// Whether a source file's path ends with those parts of a path.
+static bool liesIn(const DISubprogram *program, StringRef file) {
+  if (file.empty() || !program) return true;
+  SmallString<128> path(program->getFilename()), wanted(file);
+  if (sys::path::is_relative(path)) {
+    path = program->getDirectory();
+    sys::path::append(path, program->getFilename());
+  }
+  sys::path::remove_dots(path, /*remove_dot_dot=*/true);
+  sys::path::remove_dots(wanted, true);
+  StringRef end = wanted;
+  while (end.consume_front("../")) {}
+  return path == end || (StringRef(path).ends_with(end) && (end.starts_with("/") || StringRef(path).drop_back(end.size()).ends_with("/")));
+}
+
+bool names(const FunctionPlan &planned, const DISubprogram *program, StringRef linkage) {
+  return isCalled(planned.name, planned.symbol, program, linkage) && liesIn(program, planned.file);
+}
+
+bool names(const SitePlan &planned, const DILocation *place, const Function &function) {
+  const DISubprogram *program = place->getScope()->getSubprogram();
+  if (planned.line != 0 && planned.line != place->getLine()) return false;
+  StringRef linkage = program->getLinkageName();
+  // What was not inlined has the name of the code that it is in.
+  if (linkage.empty()) linkage = place->getInlinedAt() ? program->getName() : function.getName();
+  return isCalled(planned.function, planned.symbol, program, linkage);
 }
 
 } // namespace hinterland

@@ -5,6 +5,8 @@
 #pragma once
 
 #include "llvm/ADT/StringRef.h"
+#include "llvm/IR/DebugInfoMetadata.h"
+#include "llvm/IR/Function.h"
 #include "llvm/Support/Error.h"
 #include <array>
 #include <cstdint>
@@ -44,8 +46,9 @@ struct FunctionPlan {
 
 // Where memory is allocated.
 struct SitePlan {
-  std::string function;
-  unsigned line = 0;
+  std::string function; // as the name of a function plan
+  std::string symbol;   // as there
+  unsigned line = 0;    // of the call; 0: not known, and any will do
   std::optional<Eviction> evict;
 };
 
@@ -58,5 +61,11 @@ struct Plan {
   // The file that the environment names; no plan where it names none.
   static llvm::Expected<Plan> fromEnvironment();
 };
+
+// Whether the plan means a function; `linkage`: its mangled name, or what is known of it.
+bool names(const FunctionPlan &planned, const llvm::DISubprogram *program, llvm::StringRef linkage);
+
+// Whether the plan means an allocation at a place; `function`: whose code that is.
+bool names(const SitePlan &planned, const llvm::DILocation *place, const llvm::Function &function);
 
 } // namespace hinterland

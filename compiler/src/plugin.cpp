@@ -64,6 +64,8 @@ PreservedAnalyses HinterlandPass::run(Module &module, ModuleAnalysisManager &man
   auto &functions = manager.getResult<FunctionAnalysisManagerModuleProxy>(module).getManager();
   SmallVector<Function *> all;
   for (Function &function : module) all.push_back(&function);
+  if (plan->given)
+    showMissing(*plan, module, [&](Function &function) -> OptimizationRemarkEmitter & { return functions.getResult<OptimizationRemarkEmitterAnalysis>(function); });
   bool changed = plan->given;
   for (Function *function : all) changed |= run(*function, *plan, interface, functions);
   return changed ? PreservedAnalyses::none() : PreservedAnalyses::all();

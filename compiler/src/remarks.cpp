@@ -1,5 +1,6 @@
 #include "remarks.h"
 #include "llvm/IR/DebugInfoMetadata.h"
+#include "llvm/IR/InstIterator.h"
 
 using namespace llvm;
 
@@ -52,6 +53,41 @@ void show(const LoopDecision &decision, OptimizationRemarkEmitter &remarks) {
       return OptimizationRemarkMissed(passName, "NotFetched", place(*refusal.at, loop), header)
              << "access is not fetched ahead: " << ore::NV("Reason", refusal.why);
     });
+}
+
+void showMissing(const Plan &plan, Module &module, function_ref<OptimizationRemarkEmitter &(Function &)> remarks) {
+  SmallPtrSet<const FunctionPlan *, 16> functions;
+  SmallPtrSet<const SitePlan *, 16> sites;
+  SmallPtrSet<const DISubprogram *, 16> seen;
+  Function *first = nullptr;
+  auto meet = [&](const DISubprogram *program, StringRef linkage) {
+    for (const FunctionPlan &function : plan.functions)
+      if (names(function, program, linkage)) functions.insert(&function);
+  };
+  for (Function &function : module) {
+    if (function.isDeclaration()) continue;
+    if (!first) first = &function;
+    meet(function.getSubprogram(), function.getName());
+    for (Instruction &instruction : instructions(function))
+      for (const DILocation *place = instruction.getDebugLoc().get(); place; place = place->getInlinedAt()) {
+        const DISubprogram *program = place->getScope()->getSubprogram();
+        if (seen.insert(program).second) meet(program, program->getLinkageName().empty() ? program->getName() : program->getLinkageName());
+        if (!isa<CallBase>(instruction)) continue;
+        for (const SitePlan &site : plan.sites)
+          if (names(site, place, function)) sites.insert(&site);
+      }
+  }
+  if (!first) return;
+  auto show = [&](const Twine &what, StringRef name) {
+    remarks(*first).emit([&] {
+      return OptimizationRemarkMissed(passName, "NotHere", DiagnosticLocation(first->getSubprogram()), &first->getEntryBlock())
+             << "the plan's " << what.str() << " is not in this file: " << ore::NV("Name", name);
+    });
+  };
+  for (const FunctionPlan &function : plan.functions)
+    if (!functions.contains(&function)) show("function", function.name);
+  for (const SitePlan &site : plan.sites)
+    if (!sites.contains(&site)) show("site", site.function + (site.line ? ":" + std::to_string(site.line) : ""));
 }
 
 void showFused(const Function &function, size_t loops, OptimizationRemarkEmitter &remarks) {

@@ -138,10 +138,15 @@ fn become_compiler(args: &CompileArgs, compiler: Compiler) -> Result<Infallible,
 
 fn clang_command(compiler: &Path, words: &[&OsStr], plugin: &Path) -> Command {
     let mut command = Command::new(compiler);
-    // A link alone loads no plugin. The remark that is none makes clang keep lines, by which loops are named, as its other remarks do.
+    // A link alone loads no plugin. The remark that is none makes clang keep lines, by which loops are named, as its other remarks do; and
+    // what is for sample profiles, the linker's names of functions that are inlined.
     let mut load = OsString::from("-fpass-plugin=");
     load.push(plugin);
-    command.arg("--start-no-unused-arguments").arg(load).args(["-Rpass=^$", "--end-no-unused-arguments"]).args(words);
+    command
+        .arg("--start-no-unused-arguments")
+        .arg(load)
+        .args(["-Rpass=^$", "-fdebug-info-for-profiling", "--end-no-unused-arguments"])
+        .args(words);
     command
 }
 

@@ -99,6 +99,9 @@ pub struct Loop {
 pub struct Site {
     /// The function whose call allocates.
     pub function: String,
+    /// As the linker has it; empty: not known. Either name will do.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub symbol: String,
     /// The line of that call; 0: not known.
     #[serde(default)]
     pub line: u32,
@@ -209,8 +212,9 @@ struct HandedLoop {
 #[derive(Debug, Serialize)]
 struct HandedSite {
     function: String,
+    symbol: String,
     line: u32,
-    evict: Eviction,
+    evict: Option<Eviction>,
 }
 
 /// A plan's text, and what it says.
@@ -255,11 +259,12 @@ impl Written {
             patterns: one.patterns,
             loops: one.loops.into_iter().map(of_loop).collect(),
         };
-        let of_site = |one: Site| Some(HandedSite { evict: one.evict?, function: one.function, line: one.line });
+        let of_site =
+            |one: Site| HandedSite { evict: one.evict, function: one.function, symbol: one.symbol, line: one.line };
         Handed {
             digest: self.digest,
             functions: self.plan.functions.into_iter().map(of_function).collect(),
-            sites: self.plan.sites.into_iter().filter_map(of_site).collect(),
+            sites: self.plan.sites.into_iter().map(of_site).collect(),
         }
     }
 }
@@ -313,6 +318,11 @@ fetch = false
 function = "main"
 line = 30
 evict = "now"
+
+[[site]]
+function = "make(unsigned long)"
+symbol = "_Z4makem"
+line = 7
 "#;
 
     #[test]
@@ -323,6 +333,10 @@ evict = "now"
         assert_eq!(json["functions"][0]["evict"], "soon");
         assert_eq!(json["functions"][1]["fetch"], false);
         assert_eq!(json["sites"][0]["evict"], "now");
+        assert_eq!(
+            (&json["sites"][1]["symbol"], &json["sites"][1]["evict"]),
+            (&"_Z4makem".into(), &serde_json::Value::Null)
+        );
         // printf 'hinterland-plan = 1\n' | sha256sum
         let digest = Written::parse("hinterland-plan = 1\n").unwrap().digest;
         assert_eq!(digest, "04a18ec6a03b1888677c9f63201d504d4d19a07b0347f63f8143172ce7896c93");

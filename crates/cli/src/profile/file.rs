@@ -171,10 +171,13 @@ pub struct Part {
 }
 
 /// A call.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Call {
     /// The function that makes it.
     pub function: String,
+    /// As the linker has it, where that is another name and known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub symbol: Option<String>,
     /// The file that this is in.
     pub module: String,
     /// Its source file; absent: not known.

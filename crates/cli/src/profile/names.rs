@@ -222,6 +222,7 @@ impl<'a> Names<'a> {
         let named = self.name(frame);
         let call = |line: &Line| Call {
             function: line.function.clone(),
+            symbol: line.symbol.clone(),
             module: module.clone(),
             file: (!line.file.is_empty()).then(|| line.file.clone()),
             line: (line.line != 0).then_some(line.line),
@@ -235,7 +236,7 @@ mod tests {
     use super::*;
 
     fn is_allocator(function: &str) -> bool {
-        super::is_allocator(&Call { function: function.into(), module: "app".into(), file: None, line: None })
+        super::is_allocator(&Call { function: function.into(), module: "app".into(), ..Call::default() })
     }
 
     #[test]
@@ -276,7 +277,7 @@ mod tests {
     fn what_lies_in_a_standard_library_is_known_by_its_file_too() {
         let at = |file: &str| {
             let file = Some(file.to_owned());
-            super::is_allocator(&Call { function: "allocate".into(), module: "app".into(), file, line: Some(1) })
+            super::is_allocator(&Call { function: "allocate".into(), file, ..Call::default() })
         };
         assert!(at("/usr/include/c++/12/bits/new_allocator.h") && at("/rustc/59807616/library/alloc/src/alloc.rs"));
         assert!(!at("/work/app/allocate.cpp") && !is_allocator("allocate"));

@@ -197,6 +197,7 @@ fn large_one(site: &Site) -> PlannedSite {
     let own = site.calls.first();
     PlannedSite {
         function: own.map_or(String::new(), |call| call.function.clone()),
+        symbol: own.and_then(|call| call.symbol.clone()).unwrap_or_default(),
         line: own.and_then(|call| call.line).unwrap_or(0),
         evict: None,
         bytes: site.held_bytes_max,

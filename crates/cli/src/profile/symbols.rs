@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 pub struct Line {
     /// The function's name, as its language writes it.
     pub function: String,
+    /// As the linker would have it, where that is another name and known.
+    pub symbol: Option<String>,
     /// The source file; empty: not known.
     pub file: String,
     /// The line there; 0: not known.
@@ -83,19 +85,20 @@ impl Symbols {
         let symbol = self.symbol_at(address);
         let mut lines = self.lines_at(address);
         if lines.is_empty() {
-            lines.push(Found::default());
+            lines.push(Line::default());
         }
-        if let Some(own) = lines.last_mut().filter(|own| !own.is_linkage) {
+        // A name in debug information that is the linker's is whole.
+        if let Some(own) = lines.last_mut().filter(|own| own.symbol.is_none()) {
+            own.symbol = symbol.map(|symbol| symbol.name.clone()).filter(|name| is_mangled(name));
             match symbol {
                 // Line tables alone have the name without what it is in, or none.
-                Some(symbol) if own.line.function.is_empty() || is_mangled(&symbol.name) => {
-                    own.line.function = demangled(&symbol.name);
+                Some(symbol) if own.function.is_empty() || is_mangled(&symbol.name) => {
+                    own.function = demangled(&symbol.name);
                 }
-                None if own.line.function.is_empty() => own.line.function = self.unnamed(module, address),
+                None if own.function.is_empty() => own.function = self.unnamed(module, address),
                 _ => {}
             }
         }
-        let lines = lines.into_iter().map(|found| found.line).collect();
         Named { symbol: symbol.map(|symbol| symbol.name.clone()), lines }
     }
 
@@ -112,7 +115,7 @@ impl Symbols {
         after.checked_sub(1).map(|index| &self.symbols[index]).filter(|symbol| address < symbol.end)
     }
 
-    fn lines_at(&self, address: u64) -> Vec<Found> {
+    fn lines_at(&self, address: u64) -> Vec<Line> {
         let mut lines = Vec::new();
         let Some(mut frames) = self.loader.as_ref().and_then(|loader| loader.find_frames(address).ok()) else {
             return lines;
@@ -128,19 +131,12 @@ impl Symbols {
             }
             let (raw, function) = name.unwrap_or_default();
             let (file, line) = frame.location.map_or((None, None), |location| (location.file, location.line));
-            let line = Line { function, file: file.unwrap_or_default().to_owned(), line: line.unwrap_or(0) };
-            lines.push(Found { line, is_linkage: is_mangled(&raw) });
+            let symbol = is_mangled(&raw).then_some(raw);
+            let file = file.unwrap_or_default().to_owned();
+            lines.push(Line { function, symbol, file, line: line.unwrap_or(0) });
         }
         lines
     }
-}
-
-/// A function in debug information, without a name where only its lines are described; `is_linkage`: its name is the linker's, and so is
-/// whole.
-#[derive(Default)]
-struct Found {
-    line: Line,
-    is_linkage: bool,
 }
 
 /// Whether a name is of C++ or Rust, as the linker has it.

@@ -44,7 +44,7 @@ fn clang_gets_the_plugin_the_plan_and_every_word() {
     for (language, compiler) in [("cc", "clang-22"), ("c++", "clang++-22")] {
         let compiler = directory.path().join("bin").join(compiler);
         let begin = format!(
-            "{},--start-no-unused-arguments,-fpass-plugin={},-Rpass=^$,--end-no-unused-arguments,",
+            "{},--start-no-unused-arguments,-fpass-plugin={},-Rpass=^$,-fdebug-info-for-profiling,--end-no-unused-arguments,",
             compiler.display(),
             plugin.display()
         );

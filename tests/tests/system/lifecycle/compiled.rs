@@ -19,6 +19,7 @@ pub fn trials() -> Vec<Trial> {
     add("noted", no_llvm, Box::new(noted));
     add("recorded", no_llvm, Box::new(recorded));
     add("remarks", no_llvm, Box::new(remarks));
+    add("named", no_llvm, Box::new(named));
     add("promises", no_llvm, Box::new(promises));
     add("certain", no_llvm, Box::new(certain));
     add("deep", no_llvm, Box::new(deep));
@@ -193,6 +194,31 @@ fn remarks_of(test: &str, program: &str) -> Result<()> {
         std::fs::write(&reference, &said)?;
     }
     ensure!(std::fs::read_to_string(&reference)? == said, "other remarks than in {reference}:\n{said}");
+    Ok(())
+}
+
+/// A plan's functions and allocations are found under any of their names, also where they are inlined, with and without debug information;
+/// what is not there is listed.
+fn named(test: &str) -> Result<()> {
+    let to = built(test, "names").display().to_string();
+    let [plan, code] = ["plan", "cpp"].map(|kind| source(&format!("names.{kind}")));
+    let words = ["-O2", "-w", "-Rpass=hinterland", "-Rpass-missed=hinterland", "-fno-caret-diagnostics", "--far-plan"];
+    for flags in [&[][..], &["-g"]] {
+        let said = compile(test, "c++", &[&words[..], &[&plan, &code, "-o", &to], flags].concat())?;
+        // Of each function a loop, by its line; `main` is there by its symbol.
+        for line in [12, 29, 34, 41, 53] {
+            let is_hinted =
+                |said: &str| said.contains(&format!("names.cpp:{line}:")) && said.contains("is fetched ahead");
+            ensure!(said.lines().any(is_hinted), "{flags:?}: no hints in line {line}: {said}");
+        }
+        let of_site = |said: &&str| said.contains("names.cpp:53:") && said.contains("; evicted behind");
+        ensure!(said.lines().filter(of_site).count() == 1, "{flags:?}: {said}");
+        let missing: Vec<&str> = said
+            .lines()
+            .filter_map(|line| Some(line.split_once(" is not in this file: ")?.1.split_once(" [")?.0))
+            .collect();
+        ensure!(missing == ["main", "renamed", "main:7"], "{flags:?}: {missing:?}");
+    }
     Ok(())
 }
 
