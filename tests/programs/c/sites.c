@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #define BYTES (32L << 20)
+#define BLOCK (2L << 20)
 #define PIECE (64L << 10)
 #define PIECES (BYTES / PIECE)
 #define CHILDREN 5
@@ -14,11 +15,16 @@
 
 static unsigned char *pieces[PIECES];
 
+/* In blocks that an allocator cuts up again. */
 __attribute__((noinline)) static long first(void) {
-    unsigned char *bytes = malloc(BYTES);
-    memset(bytes, 1, BYTES);
-    long sum = bytes[BYTES / 2];
-    free(bytes);
+    long sum = 0;
+    for (long i = 0; i < BYTES / BLOCK; i++) {
+        pieces[i] = malloc(BLOCK);
+        memset(pieces[i], 1, BLOCK);
+        sum += ((volatile unsigned char *)pieces[i])[BLOCK / 2];
+    }
+    for (long i = 0; i < BYTES / BLOCK; i++)
+        free(pieces[i]);
     return sum;
 }
 
