@@ -364,20 +364,36 @@ pub fn changed_cpus(written: &str) -> Result<Option<u32>, Error> {
     parse_cpus(written).map_err(|why| Error::Setting { origin: "--cpus".into(), why: why.to_string() })
 }
 
-/// A path to far memory that a run which is under way is to have or to lose, as `written`: as the run's processes know it.
-///
-/// # Errors
-/// Why it cannot be had, and what may be written.
-pub fn changed_far(config: &RunConfig, origin: &str, written: &str) -> Result<String, Error> {
-    let refuse = |why: String| Error::Setting { origin: origin.into(), why };
-    let protection = Protection::of(config.credentials.is_some(), config.settings.insecure_loopback);
-    let mut urls = [written.to_owned()];
-    resolve_urls(&mut urls, protection).map_err(refuse)?;
-    if let Some(replicas) = config.settings.replicas.filter(|_| hinterland_backend::names_nodes(&urls[0])) {
-        set_replicas(&mut urls, replicas).map_err(refuse)?;
+/// How a run reads the paths to far memory that it is to have or to lose while it is under way.
+#[derive(Clone, Copy)]
+pub struct FarNames {
+    /// Of connections to nodes.
+    pub protection: Protection,
+    /// Replicas of each pool.
+    pub replicas: Option<usize>,
+}
+
+impl FarNames {
+    /// Of a run.
+    pub fn of(config: &RunConfig) -> FarNames {
+        let protection = Protection::of(config.credentials.is_some(), config.settings.insecure_loopback);
+        FarNames { protection, replicas: config.settings.replicas }
     }
-    let [url] = urls;
-    Ok(url)
+
+    /// A path, as `written`: as the run's processes know it. Asks a name server where a node is named, for as long as that takes.
+    ///
+    /// # Errors
+    /// Why it cannot be had, and what may be written.
+    pub fn known(self, origin: &str, written: &str) -> Result<String, Error> {
+        let refuse = |why: String| Error::Setting { origin: origin.into(), why };
+        let mut urls = [written.to_owned()];
+        resolve_urls(&mut urls, self.protection).map_err(refuse)?;
+        if let Some(replicas) = self.replicas.filter(|_| hinterland_backend::names_nodes(&urls[0])) {
+            set_replicas(&mut urls, replicas).map_err(refuse)?;
+        }
+        let [url] = urls;
+        Ok(url)
+    }
 }
 
 /// What is known of a run from an earlier one.

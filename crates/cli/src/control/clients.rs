@@ -1,8 +1,8 @@
 //! The clients of a launcher's socket: takes requests, and answers them when they can be answered.
 //!
 //! ```text
-//! accepted ─► a request is read ─► answered at once ──────────────► the answer is written ─► the next request …
-//!                                └► waits for the run's processes ─┘
+//! accepted ─► a request is read ─► answered at once ───────────────────────────► the answer is written ─► the next request …
+//!                                └► names are looked up ─► waits for the run's processes ─┘
 //! ```
 //! Nothing here blocks: the launcher's loop polls the descriptors, and `serve` does what can be done. Requests, answers, clients and
 //! times are bounded; a client that exceeds one is told so, if it reads, and its connection ends. One that goes away
@@ -15,6 +15,7 @@ use nix::unistd::geteuid;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
 /// Connections at a time.
@@ -23,6 +24,8 @@ const CLIENTS_MAX: usize = 16;
 const IDLE: Duration = Duration::from_secs(30);
 /// How long an answer waits for the run's processes when the request does not say.
 const WAIT: Duration = Duration::from_secs(10);
+/// How long names may be looked up at least: less than a client waits for a launcher that has nothing to wait for.
+const LOOK_UP: Duration = Duration::from_secs(3);
 /// Between two looks at which processes have acknowledged a command.
 const LOOK: Duration = Duration::from_millis(5);
 /// Processes that are named because they have not acknowledged.
@@ -32,16 +35,30 @@ pub const NAMED_MAX: usize = 64;
 pub trait Commanded {
     /// Its figures.
     fn status(&mut self) -> Status;
-    /// Newest what a request says, all of it or nothing.
+    /// Begins to look up the paths that a request names; `None`: it names none.
+    fn look_up(&mut self, request: &Request) -> Option<LookUp>;
+    /// Commands what a request says, all of it or nothing; `far` are the paths that it names, looked up.
     ///
     /// # Errors
     /// Why not, for the user.
-    fn set(&mut self, request: &Request) -> Result<Newest, String>;
+    fn set(&mut self, request: &Request, far: &FarUrls) -> Result<Newest, String>;
     /// Whether all processes have acknowledged a command.
     fn is_applied(&mut self, number: u64) -> bool;
     /// How many have not, and the first [`NAMED_MAX`] of them.
     fn behind(&mut self, number: u64) -> (u64, Vec<Behind>);
 }
+
+/// Paths that are to come and to go, as the run's processes know them.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct FarUrls {
+    /// To be opened.
+    pub added: Vec<String>,
+    /// To be emptied and closed.
+    pub dropped: Vec<String>,
+}
+
+/// A look-up that is under way, or why there is none.
+pub type LookUp = Result<Receiver<Result<FarUrls, String>>, String>;
 
 /// The newest command of a run, and its budgets.
 #[derive(Clone, Copy)]
@@ -68,6 +85,7 @@ struct Client {
     received: Vec<u8>,
     /// To be written.
     answer: Vec<u8>,
+    looks_up: Option<LookingUp>,
     waits: Option<Waiting>,
     /// It sends nothing more.
     has_sent_all: bool,
@@ -75,6 +93,16 @@ struct Client {
     is_last: bool,
     /// It ends then at the latest, unless it waits.
     until: Instant,
+}
+
+/// A change whose paths are being looked up.
+struct LookingUp {
+    request: Request,
+    found: Receiver<Result<FarUrls, String>>,
+    /// The request's own time.
+    until: Instant,
+    /// When the look-up is given up.
+    given_up: Instant,
 }
 
 /// A change whose answer waits for the run's processes.
@@ -91,12 +119,12 @@ impl Clients {
 
     /// What to poll, and for what.
     pub fn descriptors(&self) -> impl Iterator<Item = (BorrowedFd<'_>, PollFlags)> {
-        let awaited = |client: &Client| match (client.answer.is_empty(), client.has_sent_all) {
+        let awaited = |client: &Client| match (client.answer.is_empty(), client.has_sent_all || client.is_busy()) {
             (false, _) => PollFlags::POLLOUT,
             (true, false) => PollFlags::POLLIN,
             (true, true) => PollFlags::empty(),
         };
-        // One that is only waited for would wake the loop again and again once it is gone.
+        // One that is only waited for would wake the loop again and again once it is gone, or when it has sent more requests than are read ahead.
         let polled = self.clients.iter().filter(move |client| !awaited(client).is_empty());
         let listener = self.bound.acceptor.descriptor().map(|fd| (fd, PollFlags::POLLIN));
         listener.into_iter().chain(polled.map(move |client| (client.stream.as_fd(), awaited(client))))
@@ -104,7 +132,7 @@ impl Clients {
 
     /// When to serve at the latest, whether there is news or not.
     pub fn due(&self, now: Instant) -> Option<Instant> {
-        let due = |client: &Client| if client.waits.is_some() { now + LOOK } else { client.until };
+        let due = |client: &Client| if client.is_busy() { now + LOOK } else { client.until };
         self.clients.iter().map(due).chain(self.bound.acceptor.due()).min()
     }
 
@@ -130,6 +158,7 @@ impl Clients {
                 stream,
                 received: Vec::new(),
                 answer: Vec::new(),
+                looks_up: None,
                 waits: None,
                 has_sent_all: false,
                 is_last: refusal.is_some(),
@@ -169,7 +198,18 @@ impl Client {
                     Ok(true) => self.until = now + IDLE,
                 }
             }
-            if let Some(waiting) = &self.waits {
+            if let Some(looking_up) = self.looks_up.take() {
+                let far = match looking_up.found.try_recv() {
+                    Ok(found) => found,
+                    Err(TryRecvError::Empty) if now < looking_up.given_up => {
+                        self.looks_up = Some(looking_up);
+                        break;
+                    }
+                    Err(_) => Err("the paths could not be looked up in time, so nothing is changed".into()),
+                };
+                let LookingUp { request, until, .. } = looking_up;
+                self.command(&request, far, until, run);
+            } else if let Some(waiting) = &self.waits {
                 let Newest { number, local_budget_bytes, local_ceiling_bytes, ram_budget_bytes } = waiting.newest;
                 let applied = run.is_applied(number);
                 if !applied && now < waiting.until {
@@ -192,7 +232,25 @@ impl Client {
                 break;
             }
         }
-        if self.waits.is_some() { !self.is_gone() } else { now < self.until }
+        match (&self.waits, &self.looks_up) {
+            (Some(_), _) => !self.is_gone(),
+            // What it has asked for is done, whether it waits or not.
+            (None, Some(_)) => true,
+            (None, None) => now < self.until,
+        }
+    }
+
+    /// Whether its request is being carried out.
+    fn is_busy(&self) -> bool {
+        self.waits.is_some() || self.looks_up.is_some()
+    }
+
+    /// Commands what a request says, if the paths that it names were found.
+    fn command(&mut self, request: &Request, far: Result<FarUrls, String>, until: Instant, run: &mut impl Commanded) {
+        match far.and_then(|far| run.set(request, &far)) {
+            Ok(newest) => self.waits = Some(Waiting { newest, until }),
+            Err(why) => self.say(&Answer::refused(why)),
+        }
     }
 
     fn take(&mut self, line: &[u8], now: Instant, run: &mut impl Commanded) {
@@ -204,13 +262,18 @@ impl Client {
             }
         };
         match request.request {
-            Verb::Set => match run.set(&request) {
-                Ok(newest) => {
-                    let until = now + request.wait_ms.map_or(WAIT, Duration::from_millis);
-                    self.waits = Some(Waiting { newest, until });
+            Verb::Set => {
+                let until = now + request.wait_ms.map_or(WAIT, Duration::from_millis);
+                match run.look_up(&request) {
+                    None => self.command(&request, Ok(FarUrls::default()), until, run),
+                    Some(Ok(found)) => {
+                        // As long as it may wait, and long enough for a name server at hand where it does not wait.
+                        let given_up = until.max(now + LOOK_UP);
+                        self.looks_up = Some(LookingUp { request, found, until, given_up });
+                    }
+                    Some(Err(why)) => self.say(&Answer::refused(why)),
                 }
-                Err(why) => self.say(&Answer::refused(why)),
-            },
+            }
             Verb::Status => self.say(&Answer::of_status(run.status())),
         }
     }
@@ -258,12 +321,14 @@ mod tests {
     use crate::control::message::CONTROL_VERSION;
     use crate::control::place::Place;
     use std::io::{BufRead, BufReader};
+    use std::sync::mpsc::{Sender, channel};
 
     /// A run whose processes acknowledge when the test says so.
     #[derive(Default)]
     struct Run {
         commanded: Vec<String>,
         acknowledged: u64,
+        name_server: Option<Sender<Result<FarUrls, String>>>,
     }
 
     impl Commanded for Run {
@@ -276,8 +341,14 @@ mod tests {
             .expect("a status")
         }
 
-        fn set(&mut self, request: &Request) -> Result<Newest, String> {
-            let written = request.local.clone().expect("a budget");
+        fn look_up(&mut self, request: &Request) -> Option<LookUp> {
+            let (sender, found) = channel();
+            self.name_server = Some(sender);
+            (!request.add_far.is_empty()).then_some(Ok(found))
+        }
+
+        fn set(&mut self, request: &Request, far: &FarUrls) -> Result<Newest, String> {
+            let written = request.local.clone().unwrap_or_else(|| far.added.concat());
             if written == "1K" {
                 return Err("too small".into());
             }
@@ -390,6 +461,65 @@ mod tests {
         here.serve();
         let change = read(&mut second).set.unwrap();
         assert_eq!((change.number, change.behind_count, change.behind.len()), (2, 0, 0));
+    }
+
+    #[test]
+    fn a_slow_name_server_keeps_only_the_client_waiting_that_named_a_path() {
+        let mut here = Here::new();
+        let path = Request { add_far: vec!["tcp://c:7440".into()], ..Request::set(60_000) };
+        let mut first = BufReader::new(here.connect());
+        first.get_mut().write_all(&line(&path)).unwrap();
+        here.serve();
+        assert!(here.answer(&line(&Request::status())).status.is_some() && here.run.commanded.is_empty());
+        assert!(here.clients.due(here.now).is_some_and(|due| due <= here.now + LOOK));
+        let found = FarUrls { added: vec!["tcp://10.0.0.3:7440".into()], dropped: Vec::new() };
+        let answer = |here: &Here, found| here.run.name_server.as_ref().unwrap().send(found).unwrap();
+        // The status has asked no name server.
+        answer(&here, Ok(found));
+        here.run.acknowledged = 1;
+        here.serve();
+        assert_eq!((read(&mut first).set.unwrap().number, &here.run.commanded[0]), (1, &"tcp://10.0.0.3:7440".into()));
+        // Refused, and not answered in time.
+        first.get_mut().write_all(&line(&path)).unwrap();
+        here.serve();
+        answer(&here, Err("no such name".into()));
+        here.serve();
+        assert_eq!(read(&mut first).error.unwrap(), "no such name");
+        first.get_mut().write_all(&line(&path)).unwrap();
+        here.serve();
+        here.now += Duration::from_secs(60);
+        here.serve();
+        assert!(read(&mut first).error.unwrap().contains("nothing is changed"));
+        assert_eq!(here.run.commanded.len(), 1);
+    }
+
+    #[test]
+    fn requests_that_are_sent_in_advance_do_not_wake_the_loop_while_one_waits() {
+        let mut here = Here::new();
+        let mut eager = here.connect();
+        eager.write_all(&line(&budget("20M", 60_000))).unwrap();
+        let more = line(&Request::status());
+        let count = 4 * REQUEST_BYTES_MAX / more.len();
+        eager.write_all(&more.repeat(count)).unwrap();
+        for _ in 0..3 {
+            here.serve();
+        }
+        let ready = |here: &Here| {
+            let mut fds: Vec<PollFd<'_>> =
+                here.clients.descriptors().map(|(fd, awaited)| PollFd::new(fd, awaited)).collect();
+            poll(&mut fds, PollTimeout::ZERO).unwrap()
+        };
+        assert_eq!(ready(&here), 0, "a loop would go round and round");
+        here.run.acknowledged = 1;
+        let mut eager = BufReader::new(eager);
+        here.serve();
+        assert!(read(&mut eager).set.is_some());
+        let mut answered = 0;
+        while answered < count {
+            here.serve();
+            assert!(read(&mut eager).status.is_some());
+            answered += 1;
+        }
     }
 
     #[test]

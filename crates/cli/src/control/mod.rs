@@ -16,7 +16,7 @@ mod set;
 mod top;
 
 pub use acceptor::{Acceptor, Pause};
-pub use clients::{Clients, Commanded, NAMED_MAX, Newest};
+pub use clients::{Clients, Commanded, FarUrls, LookUp, NAMED_MAX, Newest};
 #[cfg(test)]
 pub use message::Change;
 pub use message::{Behind, PathStatus, Request, Status};

@@ -8,10 +8,13 @@ use super::collect::{self, Present};
 use super::handover::Handover;
 use super::ledger::LauncherLedger;
 use super::liveness::Liveness;
+use super::look_up::LookUps;
+use super::paths;
 use super::service_level::Keeper;
-use super::{paths, readiness};
-use crate::config::{self, Bounds, RunConfig, Written};
-use crate::control::{self, Behind, Clients, Commanded, NAMED_MAX, Newest, PathStatus, Request, Status};
+use crate::config::{self, Bounds, FarNames, RunConfig, Written};
+use crate::control::{
+    self, Behind, Clients, Commanded, FarUrls, LookUp, NAMED_MAX, Newest, PathStatus, Request, Status,
+};
 use crate::error::complain;
 use crate::figures::{Gauges, RowFigures, Totals};
 use crate::host::Host;
@@ -54,6 +57,7 @@ struct About<'a> {
     status: Option<(Status, Instant)>,
     /// The paths to far memory of the start, where the user has named none: known at the first change of them.
     chosen_far: Vec<String>,
+    look_ups: LookUps,
 }
 
 /// The run, for its clients.
@@ -80,8 +84,16 @@ impl<'a> Control<'a> {
         });
         let words: Vec<_> = program.iter().map(|word| word.to_string_lossy()).collect();
         let command = cut(&words.join(" "), COMMAND_BYTES_MAX).into_owned();
-        let about =
-            About { config, host, command, is_managed, started: Instant::now(), status: None, chosen_far: Vec::new() };
+        let about = About {
+            config,
+            host,
+            command,
+            is_managed,
+            started: Instant::now(),
+            status: None,
+            chosen_far: Vec::new(),
+            look_ups: LookUps::default(),
+        };
         let ceiling = config.local_bytes().filter(|_| is_managed);
         let keeper = config.slowdown.zip(ceiling).map(|(slowdown, ceiling)| Keeper::new(slowdown, ceiling.0));
         Control { clients: clients.ok().map(Clients::new), handover, about, keeper }
@@ -195,22 +207,11 @@ impl Run<'_, '_> {
     }
 
     /// The changes of the paths since the start, if there are to be more; all are checked first.
-    fn changed_paths(&mut self, added: &[String], dropped: &[String]) -> Result<Option<Vec<PathChange>>, String> {
+    fn changed_paths(&mut self, FarUrls { added, dropped }: &FarUrls) -> Result<Option<Vec<PathChange>>, String> {
         if added.is_empty() && dropped.is_empty() {
             return Ok(None);
         }
         let config = self.about.config;
-        let as_known = |origin: &str, urls: &[String]| {
-            let known = urls.iter().map(|url| config::changed_far(config, origin, url).map_err(|why| why.to_string()));
-            known.collect::<Result<Vec<String>, String>>()
-        };
-        let (added, dropped) = (as_known("--add-far", added)?, as_known("--drop-far", dropped)?);
-        if let Some(pool) = added.iter().find(|url| url.starts_with("etcd")) {
-            return Err(format!(
-                "--add-far: '{pool}': pools in a directory are read when the run starts; name the nodes"
-            ));
-        }
-        readiness::check_far(&added).map_err(|why| why.to_string())?;
         let before = self.ledger.get().commands.path_changes().map(|(_, changes)| changes).unwrap_or_default();
         if config.settings.far.is_empty() && before.is_empty() {
             self.about.chosen_far = self.open_urls();
@@ -219,13 +220,16 @@ impl Run<'_, '_> {
             }
         }
         let start = if config.settings.far.is_empty() { &self.about.chosen_far } else { &config.settings.far };
-        paths::changed(start, &before, &added, &dropped).map(Some)
+        paths::changed(start, &before, added, dropped).map(Some)
     }
 
     /// The paths of the process that has most, where the user has named none.
     fn open_urls(&mut self) -> Vec<String> {
         let rows = collect::live_rows(self.ledger, self.liveness);
-        let row = rows.iter().filter(|row| row.is_managed() && !row.backends.is_empty()).max_by_key(|row| row.now.managed_bytes);
+        let row = rows
+            .iter()
+            .filter(|row| row.is_managed() && !row.backends.is_empty())
+            .max_by_key(|row| row.now.managed_bytes);
         row.map(|row| row.backends.iter().map(|backend| backend.url.clone()).collect()).unwrap_or_default()
     }
 
@@ -281,7 +285,12 @@ impl Commanded for Run<'_, '_> {
         status
     }
 
-    fn set(&mut self, request: &Request) -> Result<Newest, String> {
+    fn look_up(&mut self, request: &Request) -> Option<LookUp> {
+        let names_paths = !request.add_far.is_empty() || !request.drop_far.is_empty();
+        names_paths.then(|| self.about.look_ups.begin(FarNames::of(self.about.config), request))
+    }
+
+    fn set(&mut self, request: &Request, far: &FarUrls) -> Result<Newest, String> {
         if !self.about.is_managed {
             return Err("this program runs unmanaged, without any memory bound".into());
         }
@@ -292,7 +301,7 @@ impl Commanded for Run<'_, '_> {
         let cpus = request.cpus.as_deref().map(config::changed_cpus).transpose().map_err(refuse)?;
         let (granularity, block) = (request.granularity.as_deref(), request.block.as_deref());
         let blocks = config::changed_blocks(self.blocks(), granularity, block).map_err(refuse)?;
-        let changes = self.changed_paths(&request.add_far, &request.drop_far)?;
+        let changes = self.changed_paths(far)?;
         let commands = &self.ledger.get().commands;
         let mut number = 0;
         if let Some(ram) = changed.ram.filter(|_| request.ram.is_some()) {

@@ -15,6 +15,7 @@ mod handover;
 mod ledger;
 mod library;
 mod liveness;
+mod look_up;
 mod notices;
 mod oom;
 mod outside;
