@@ -19,7 +19,7 @@ version = 1
 name = "compressed"
 link = "1us:32Gb/s"
 cost = 0.4
-far = "compressed:"
+far = "compressed"
 
 # Plain pages on another NUMA node: CXL memory, or what another socket has idle. "link" is the node's latency and what one thread copies.
 [[backend]]
@@ -125,6 +125,10 @@ mod tests {
         let names: Vec<&str> = costs.backends.iter().map(|backend| backend.name.as_str()).collect();
         assert_eq!(names, ["compressed", "numa", "node-25g", "node-10g", "ssd"]);
         assert!(costs.backends.iter().all(|backend| backend.model().bits_per_second > 0));
+        for far in costs.backends.iter().filter_map(|backend| backend.far.as_ref()) {
+            let read = hinterland_backend::parse(&far.replace("NODE", "1"));
+            assert!(read.is_ok(), "{far}: {read:?}");
+        }
     }
 
     #[test]

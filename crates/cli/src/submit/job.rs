@@ -1,7 +1,10 @@
 //! The job of a program: the options of sbatch. Pure.
 
+use super::constraint;
 use crate::advise::Needs;
 use crate::encode::shell_word;
+use hinterland_backend::{BackendUrl, Scheme};
+use hinterland_units::ByteCount;
 
 const MIB: u64 = 1 << 20;
 /// What a program takes beside far pages (code, stacks, the library and its buffers), and what the pager keeps for each far page: 1/64 of it.
@@ -20,7 +23,7 @@ impl Job {
     /// Of a program that needs so much, where a machine `is_warm` or none is; `launcher` is the command's path, `options` go to sbatch as they are.
     ///
     /// # Errors
-    /// The far memory has no URL in the cost file.
+    /// The far memory has no URL in the cost file, or an example's; the user's constraint cannot be joined with the job's.
     pub fn new(
         needs: &Needs,
         is_warm: bool,
@@ -29,20 +32,25 @@ impl Job {
         program: &[String],
     ) -> Result<Job, String> {
         let name = program.first().map_or("", String::as_str).rsplit('/').next().unwrap_or_default();
-        let mut words = vec![format!("--job-name={name}"), format!("--mem={}M", memory_bytes(needs).div_ceil(MIB))];
+        let far = if needs.is_all_local() { None } else { Some(Far::of(needs)?) };
+        let memory = memory_bytes(needs, far.as_ref()).div_ceil(MIB);
+        let mut words = vec![format!("--job-name={name}"), format!("--mem={memory}M")];
         let mut command = program.to_vec();
-        if !needs.is_all_local() {
+        let mut options = options.to_vec();
+        if let Some(Far { written, .. }) = &far {
             let backend = &needs.backend;
-            let far =
-                needs.far.as_ref().ok_or_else(|| format!("backend '{backend}' says no `far`: what is --far to be?"))?;
-            words.push(format!("--constraint=far-{backend}"));
+            let (users, others) = constraint::take(&options);
+            let ours = format!("far-{backend}");
+            let features = users.map_or(Ok(ours.clone()), |users| constraint::both(&users, &ours))?;
+            words.push(format!("--constraint={features}"));
+            options = others;
             // What no machine has, Slurm refuses to prefer.
             words.extend(is_warm.then(|| format!("--prefer={}", warm(backend))));
             let local = needs.local_bytes.max(LOCAL_BYTES_MIN).div_ceil(MIB);
-            let run = [launcher, "run", "--local", &format!("{local}M"), "--far", far, "--"].map(str::to_owned);
+            let run = [launcher, "run", "--local", &format!("{local}M"), "--far", written, "--"].map(str::to_owned);
             command = run.into_iter().chain(command).collect();
         }
-        words.extend_from_slice(options);
+        words.append(&mut options);
         let quoted: Vec<String> = command.iter().map(|word| shell_word(word)).collect();
         words.push(format!("--wrap={}", quoted.join(" ")));
         Ok(Job { words })
@@ -65,19 +73,61 @@ pub fn warm(backend: &str) -> String {
     format!("warm-{backend}")
 }
 
-/// What the job takes of its machine: far memory that is compressed RAM of the machine as much as it costs.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    clippy::cast_precision_loss,
-    reason = "bytes below 2^53"
-)]
-fn memory_bytes(needs: &Needs) -> u64 {
-    let far = needs.touched_bytes.saturating_sub(needs.local_bytes);
-    let is_ram = needs.far.as_ref().is_some_and(|far| far.starts_with("compressed"));
-    let far_here = if is_ram { (far as f64 * needs.cost).ceil() as u64 } else { 0 };
+/// The far memory of a job.
+struct Far {
+    /// What `--far` says.
+    written: String,
+    /// Bytes that it takes of the machine's memory, which Slurm counts.
+    here_bytes: u64,
+}
+
+/// Words that stand for a machine and a NUMA node in the example of a cost file.
+const EXAMPLES: [&str; 2] = ["HOST", "NODE"];
+
+impl Far {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "bytes below 2^53"
+    )]
+    fn of(needs: &Needs) -> Result<Far, String> {
+        let backend = &needs.backend;
+        let far =
+            needs.far.as_ref().ok_or_else(|| format!("backend '{backend}' says no `far`: what is --far to be?"))?;
+        let is_example = |word: &str| EXAMPLES.contains(&word);
+        if far.split(|letter: char| !letter.is_ascii_alphanumeric()).any(is_example) {
+            return Err(format!(
+                "backend '{backend}' has the `far` of the example, '{far}': write what is there in your cluster into a file for --costs (it begins as \
+                 `hinterland advise --example-costs` writes it), or choose another with --backend"
+            ));
+        }
+        let bytes = needs.touched_bytes.saturating_sub(needs.local_bytes);
+        let url = hinterland_backend::parse(far).map_err(|error| format!("backend '{backend}': {error}"))?;
+        let here_bytes = match url.scheme {
+            // As much as it costs.
+            Scheme::Compressed { .. } => (bytes as f64 * needs.cost).ceil() as u64,
+            Scheme::Numa { .. } | Scheme::Reference => bytes,
+            _ => 0,
+        };
+        Ok(Far { written: sized(url, needs.touched_bytes).unwrap_or_else(|| far.clone()), here_bytes })
+    }
+}
+
+/// Memory of a NUMA node whose size is left open is half of what the job may still take, which is less than it needs: with the size of all that the
+/// program touches.
+fn sized(mut url: BackendUrl, touched_bytes: u64) -> Option<String> {
+    let is_open = matches!(url.scheme, Scheme::Numa { .. }) && url.capacity.is_none();
+    is_open.then(|| {
+        url.capacity = Some(ByteCount(touched_bytes.div_ceil(MIB) * MIB));
+        url.to_string()
+    })
+}
+
+/// What the job takes of its machine.
+fn memory_bytes(needs: &Needs, far: Option<&Far>) -> u64 {
     let local = needs.local_bytes.max(LOCAL_BYTES_MIN);
-    local + far_here + needs.touched_bytes / TABLES_PART + OWN_BYTES
+    local + far.map_or(0, |far| far.here_bytes) + needs.touched_bytes / TABLES_PART + OWN_BYTES
 }
 
 #[cfg(test)]
@@ -117,13 +167,37 @@ mod tests {
     #[test]
     fn compressed_memory_counts_in_part_and_what_needs_no_far_memory_asks_for_none() {
         let job =
-            Job::new(&needs(140, Some("compressed:")), false, "h", &words("--time=5"), &words("job")).expect("a job");
+            Job::new(&needs(140, Some("compressed")), false, "h", &words("--time=5"), &words("job")).expect("a job");
         assert_eq!(job.words()[1], "--mem=414M", "140 + 0.4 × 500 + 10 + 64");
         assert_eq!(job.words()[2..4], ["--constraint=far-ssd", "--time=5"], "no machine is warm");
         let job = Job::new(&needs(640, None), true, "h", &[], &words("job")).expect("a job");
         assert_eq!(job.words(), ["--job-name=job", "--mem=714M", "--wrap=job"]);
-        let job = Job::new(&needs(1, Some("ssd")), false, "h", &[], &words("job")).expect("a job");
+        let job = Job::new(&needs(1, Some("file:/var/tmp")), false, "h", &[], &words("job")).expect("a job");
         assert!(job.line().contains("run --local 16M"), "{}", job.line());
+        let job = Job::new(&needs(140, Some("numa:1")), false, "h", &[], &words("job")).expect("a job");
+        assert_eq!(job.words()[1], "--mem=714M", "140 + 500 + 10 + 64: plain pages in the machine");
+        assert!(job.line().contains("--far numa:1:640M -- job"), "all that it touches has room: {}", job.line());
         assert!(Job::new(&needs(140, None), true, "h", &[], &words("job")).expect_err("no far").contains("'ssd'"));
+    }
+
+    #[test]
+    fn what_stands_for_something_else_in_the_example_is_not_submitted() {
+        for far in ["tcp://HOST:7440", "numa:NODE", "floppy:a"] {
+            let refused = Job::new(&needs(140, Some(far)), false, "h", &[], &words("job")).expect_err(far);
+            assert!(refused.contains("'ssd'"), "{refused}");
+        }
+        let job = Job::new(&needs(140, Some("tcp://hostess:7440")), false, "h", &[], &words("job"));
+        assert!(job.expect("a job").line().contains("--far tcp://hostess:7440"));
+    }
+
+    #[test]
+    fn the_users_constraint_and_the_jobs_are_one() {
+        let options = words("--time=5 --constraint=gpu|big -c 2");
+        let far = Some("file:/var/tmp");
+        let job = Job::new(&needs(140, far), false, "h", &options, &words("job")).expect("a job");
+        assert_eq!(job.words()[2..6], ["--constraint=(gpu|big)&far-ssd", "--time=5", "-c", "2"]);
+        let job = Job::new(&needs(640, far), false, "h", &options, &words("job")).expect("a job");
+        assert_eq!(job.words()[2..4], ["--time=5", "--constraint=gpu|big"], "it needs no far memory");
+        assert!(Job::new(&needs(140, far), false, "h", &words("-C [a|b]"), &words("job")).is_err());
     }
 }

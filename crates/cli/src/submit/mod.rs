@@ -6,6 +6,7 @@
 //!
 //! Slurm is the scheduler; the job says what the program needs.
 
+mod constraint;
 mod job;
 
 use crate::advise;

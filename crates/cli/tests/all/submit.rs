@@ -36,7 +36,7 @@ fn a_dry_run_prints_what_sbatch_would_be_told() {
     for word in [
         "--constraint=far-compressed --prefer=warm-compressed --time=5 ",
         " run --local ",
-        "--far compressed:",
+        "--far compressed --",
         "/bin/job",
     ] {
         assert!(line.contains(word), "{word}: {line}");
@@ -44,7 +44,11 @@ fn a_dry_run_prints_what_sbatch_would_be_told() {
     // With less memory than it touches, 32 MiB, beside what a run needs of its own.
     let memory: u64 = line.split("--mem=").nth(1).and_then(|rest| rest.split('M').next()).unwrap().parse().unwrap();
     assert!((16 + 64..32 + 65).contains(&memory), "{line}");
-    assert!(said(&[]).contains("--constraint=far-"));
+    assert!(said(&["--backend", "ssd", "--sbatch=-Cgpu"]).contains("--constraint=gpu&far-ssd"));
+    // The cheapest of the example is a node at `HOST`.
+    let output = submit(directory.path(), &["--trace", &path, "--slowdown", "10", "--dry-run", "--", "job"]);
+    let why = text(output.stderr);
+    assert!(output.status.code() == Some(125) && why.contains("'tcp://HOST:7440'") && why.contains("--costs"), "{why}");
 }
 
 #[test]
