@@ -12,11 +12,13 @@
 
 /// Parts of a per cent that utilisations and thresholds are counted in.
 pub const PARTS: usize = 100;
-/// Bins: 0 to 100 %, both included.
-const BINS: usize = 100 * PARTS + 1;
+/// Bins: of each hundredth of a per cent from 0 to 100 %, one of what is at it, and one of what lies between it and the next.
+const BINS: usize = 2 * 100 * PARTS + 1;
+/// What is so near to a hundredth, in hundredths, is at it: decimals such as 0.29 lie a hair beside theirs when they are multiplied.
+const NEAR: f64 = 1e-6;
 
-/// Utilisations of a cluster: how many there are in each hundredth of a per cent, and their sum there. Thresholds are whole hundredths, so
-/// what is below one is exact.
+/// Utilisations of a cluster: how many there are at each hundredth of a per cent and between two, and their sum there. Thresholds are whole
+/// hundredths, so what is below one and what is above one is exact.
 pub struct Utilisations {
     bins: Vec<(u64, f64)>,
     count: u64,
@@ -67,8 +69,11 @@ impl Utilisations {
             clippy::cast_precision_loss,
             reason = "at most 10,000"
         )]
-        // Decimals such as 0.29 lie a hair below their hundredth when they are multiplied.
-        let bin = (percent * PARTS as f64 + 1e-6) as usize;
+        let bin = {
+            let parts = percent * PARTS as f64;
+            let is_at = (parts - parts.round()).abs() < NEAR;
+            if is_at { 2 * parts.round() as usize } else { 2 * parts as usize + 1 }
+        };
         let (count, sum) = &mut self.bins[bin.min(BINS - 1)];
         *count += 1;
         *sum += percent;
@@ -107,9 +112,10 @@ impl Sums {
     /// Where a share is zero so is its term, whatever the mean of no servers is.
     pub fn balance(&self, alpha: usize, beta: usize) -> Balance {
         let (all, sum) = self.below[BINS];
-        let (low, low_sum) = self.below[alpha.min(BINS - 1)];
+        let bin_at = |threshold: usize| (2 * threshold).min(BINS - 1);
+        let (low, low_sum) = self.below[bin_at(alpha)];
         // What equals β is not above it, and adds nothing to the sum of distances.
-        let (not_high, not_high_sum) = self.below[beta.min(BINS - 1) + 1];
+        let (not_high, not_high_sum) = self.below[bin_at(beta) + 1];
         let high = all - not_high;
         #[allow(clippy::cast_precision_loss, reason = "at most 10,000")]
         let [alpha, beta] = [alpha, beta].map(|parts| parts as f64 / PARTS as f64);
@@ -140,7 +146,7 @@ mod tests {
     /// Each is A % × (α − ā) + C % × (c̄ − β).
     #[test]
     fn cases_by_hand() {
-        let cases: [Case; 8] = [
+        let cases: [Case; 10] = [
             // ā = 15, c̄ = 90: 1/2 × 15 + 1/4 × 30.
             (&[10.0, 20.0, 50.0, 90.0], 30, 60, 50.0, 25.0, 7.5 + 7.5),
             // α = β: ā = 20, c̄ = 70: 1/2 × 20 + 1/2 × 30.
@@ -153,6 +159,9 @@ mod tests {
             (&[1.0, 21.0], 31, 31, 100.0, 0.0, 20.0),
             // Decimals: 1/2 × (30 − 29.5) + 1/2 × (60.25 − 60).
             (&[29.5, 60.25], 30, 60, 50.0, 50.0, 0.25 + 0.125),
+            // Means of servers have more decimals than thresholds: 1/2 × (30 − 29.996) + 1/2 × (60.004 − 60).
+            (&[29.996, 60.004], 30, 60, 50.0, 50.0, 0.002 + 0.002),
+            (&[30.004, 59.996], 30, 60, 0.0, 0.0, 0.0),
             // The ends.
             (&[0.0, 100.0], 0, 100, 0.0, 0.0, 0.0),
             (&[0.0, 100.0], 50, 50, 50.0, 50.0, 50.0),
