@@ -33,7 +33,7 @@ Examples:
   hinterland ps
   hinterland ps --json
 
-One line for each `hinterland run` of this user: the launcher's PID, which `hinterland set` takes, local memory and the budget, pages in far \
+One line for each `hinterland run` of this user, also where that is root: the launcher's PID, which `hinterland set` takes, local memory and the budget, pages in far \
 memory, faults that waited for far memory, the share of the time that a thread stood still for them, and the accuracy of prefetching.
 
 Exit code: 0, also when nothing runs; 125 when a launcher does not answer (the others are listed).";
