@@ -68,6 +68,12 @@ pub fn started_ns(pid: i32) -> Option<u64> {
     (!ending).then(|| stat.starttime.saturating_mul(1_000_000_000 / ticks_per_second))
 }
 
+/// Whether a process is stopped by a signal, or by a debugger.
+pub fn is_stopped(pid: i32) -> bool {
+    let stat = procfs::process::Process::new(pid).and_then(|process| process.stat());
+    stat.is_ok_and(|stat| matches!(stat.state, 'T' | 't'))
+}
+
 /// The parent of a process; `None` when it is gone.
 pub fn parent(pid: i32) -> Option<i32> {
     procfs::process::Process::new(pid).and_then(|process| process.stat()).ok().map(|stat| stat.ppid)
@@ -160,6 +166,23 @@ mod tests {
         assert_eq!((process.rss_peak_bytes, process.anonymous_bytes), (200 << 10, 100 << 10));
         assert_eq!((process.file_bytes, process.shared_bytes, process.stack_bytes), (64 << 10, 4 << 10, 132 << 10));
         assert_eq!(parse_status("Name:\tzombie\n"), None);
+    }
+
+    #[test]
+    fn a_stopped_process_is_known() {
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        assert!(!is_stopped(pid));
+        let process = nix::unistd::Pid::from_raw(pid);
+        nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGSTOP).unwrap();
+        let begun = std::time::Instant::now();
+        while !is_stopped(pid) {
+            assert!(begun.elapsed().as_secs() < 60, "it is not stopped");
+            std::thread::yield_now();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!is_stopped(pid));
     }
 
     #[test]

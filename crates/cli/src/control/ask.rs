@@ -38,6 +38,11 @@ pub enum AskError {
         /// Its name.
         name: String,
     },
+    /// It is stopped, with its run.
+    #[error(
+        "the run of launcher {0} is suspended: it answers when it goes on (`fg` in its shell, or `kill -CONT {0}`)"
+    )]
+    Suspended(i32),
     /// It does not answer.
     #[error("the launcher {pid} does not answer: {source}; it may be stopped")]
     Silent {
@@ -77,6 +82,10 @@ impl Launcher {
     pub fn of(process: i32) -> Result<Launcher, AskError> {
         let mut pid = process;
         for _ in 0..DEPTH_MAX {
+            // It would take neither a connection nor a request.
+            if sample::is_stopped(pid) && place::has_socket(pid) {
+                return Err(AskError::Suspended(pid));
+            }
             match place::connect(pid).map_err(|source| AskError::Silent { pid, source })? {
                 Some(stream) => return Launcher::new(pid, stream),
                 None => match sample::parent(pid) {
@@ -86,6 +95,18 @@ impl Launcher {
             }
         }
         Err(why_none(process))
+    }
+
+    /// The launcher of this number, of a socket that was found; `None`: it has ended, whatever process has its number now.
+    ///
+    /// # Errors
+    /// It does not take connections, or is another user's.
+    pub fn at(pid: i32) -> Result<Option<Launcher>, AskError> {
+        if sample::is_stopped(pid) && place::has_socket(pid) {
+            return Err(AskError::Suspended(pid));
+        }
+        let stream = place::connect(pid).map_err(|source| AskError::Silent { pid, source })?;
+        stream.map(|stream| Launcher::new(pid, stream)).transpose()
     }
 
     fn new(pid: i32, stream: UnixStream) -> Result<Launcher, AskError> {

@@ -220,6 +220,11 @@ pub fn launchers() -> Vec<i32> {
     found
 }
 
+/// Whether there is a socket with a launcher's number; it may be that of one that has ended.
+pub fn has_socket(pid: i32) -> bool {
+    Place::all().iter().any(|place| fs::symlink_metadata(place.at(&pid.to_string())).is_ok())
+}
+
 /// A connection to a launcher; `None`: none of that number has a socket.
 ///
 /// # Errors

@@ -36,7 +36,7 @@ Examples:
 One line for each `hinterland run` of this user, also where that is root: the launcher's PID, which `hinterland set` takes, local memory and the budget, pages in far \
 memory, faults that waited for far memory, the share of the time that a thread stood still for them, and the accuracy of prefetching.
 
-Exit code: 0, also when nothing runs; 125 when a launcher does not answer (the others are listed).";
+Exit code: 0, also when nothing runs; 125 when a launcher does not answer or is suspended (the others are listed).";
 
 documented! {
     /// The document of `hinterland ps --json`.
@@ -52,11 +52,11 @@ documented! {
 pub fn running() -> (Vec<Status>, Vec<AskError>) {
     let (mut runs, mut silent) = (Vec::new(), Vec::new());
     for pid in place::launchers() {
-        let asked = Launcher::of(pid).and_then(|mut launcher| launcher.ask(&Request::status(), Duration::ZERO));
-        match asked {
-            Ok(answer) => runs.extend(answer.status),
+        let ask = |mut launcher: Launcher| launcher.ask(&Request::status(), Duration::ZERO);
+        match Launcher::at(pid).and_then(|launcher| launcher.map(ask).transpose()) {
+            Ok(answer) => runs.extend(answer.and_then(|answer| answer.status)),
             // Between the list and the question.
-            Err(AskError::NoProcess(_) | AskError::NoRun { .. } | AskError::Ended(_)) => {}
+            Err(AskError::Ended(_)) => {}
             Err(error) => silent.push(error),
         }
     }

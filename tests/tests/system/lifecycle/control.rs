@@ -12,7 +12,7 @@ use std::fs::File;
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -50,6 +50,8 @@ pub fn trials() -> Vec<Trial> {
     };
     add("top", skips::no_userfaultfd, top);
     add("top_in_a_pipe", skips::no_userfaultfd, top_in_a_pipe);
+    add("suspended", skips::no_userfaultfd, suspended);
+    add("number_again", skips::no_userfaultfd, number_again);
     add("refusals", skips::no_userfaultfd, refusals);
     add("stale", skips::no_userfaultfd, stale);
     add("users", || skips::not_root().or_else(skips::no_userfaultfd), users);
@@ -408,6 +410,48 @@ impl Screen {
 
     fn text(&self) -> String {
         String::from_utf8_lossy(&self.0.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
+/// Whether a process is stopped by a signal.
+fn is_stopped(process: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
+}
+
+/// A run whose launcher is stopped is named as suspended, and is sent nothing; the others are listed.
+fn suspended(name: &str) -> Result<()> {
+    let mut running = Launch::new(name, &["--local", "24M"], &[&hold()?, "16", "stay"])?.start()?;
+    running.wait_for("ready")?;
+    wait_for_socket(&running)?;
+    kill(running.pid, Signal::SIGSTOP)?;
+    suite::wait_until("it is suspended", || Ok(is_stopped(running.pid)))?;
+    let words = format!("the run of launcher {} is suspended", running.pid);
+    let listed_then = Said::of(&runtime(&running), &["ps"])?.expect(125, &words);
+    let set_then = set(&running, running.pid, "32M")?.expect(125, &words);
+    kill(running.pid, Signal::SIGCONT)?;
+    listed_then.and(set_then)?;
+    ensure!(figure(&running, "commands")? == 0, "it was told nothing");
+    set(&running, running.pid, "32M")?.expect(0, "budget of 32 MiB")?;
+    kill(Pid::from_raw(*running.below().first().context("the program runs")?), Signal::SIGTERM)?;
+    running.end()?.expect(143, "ready")?;
+    Ok(())
+}
+
+/// The number of a launcher that was killed is that of a process in another run now, which is listed once.
+fn number_again(name: &str) -> Result<()> {
+    let mut running = Launch::new(name, &["--local", "24M"], &[&hold()?, "16", "stay"])?.start()?;
+    running.wait_for("ready")?;
+    wait_for_socket(&running)?;
+    let program = *running.below().first().context("the program runs")?;
+    // A socket keeps its file when its listener goes.
+    drop(UnixListener::bind(runtime(&running).join("hinterland").join(program.to_string()))?);
+    let listed = Said::of(&runtime(&running), &["ps"])?.expect(0, "PID")?;
+    let own = running.pid.to_string();
+    let lines = listed.stdout.lines().filter(|line| line.split_whitespace().next() == Some(&own)).count();
+    ensure!(lines == 1, "{}", listed.stdout);
+    kill(Pid::from_raw(program), Signal::SIGTERM)?;
+    running.end()?.expect(143, "ready")?;
+    Ok(())
+}
+
     }
 }
 
