@@ -349,7 +349,8 @@ fn top(name: &str) -> Result<()> {
     let mut running = Launch::new(name, &["--local", "64M"], &[&hold()?, "96", "stay"])?.start()?;
     running.wait_for("ready")?;
     wait_for_socket(&running)?;
-    for (keys, budget_mib, end) in [("b24M\r", 24, None), ("b48M\r", 48, Some(Signal::SIGTERM))] {
+    let ends = [None, Some(Signal::SIGTERM), Some(Signal::SIGQUIT)];
+    for ((keys, budget_mib), end) in [("b24M\r", 24), ("b48M\r", 48), ("b32M\r", 32)].into_iter().zip(ends) {
         let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
         let pty = openpty(&size, None)?;
         let before = tcgetattr(&pty.slave)?;
@@ -374,6 +375,23 @@ fn top(name: &str) -> Result<()> {
         );
         keyboard.write_all(keys.as_bytes())?;
         suite::wait_until("another budget", || Ok(figure(&running, "local_budget_bytes")? == budget_mib * MIB))?;
+        let top_pid = Pid::from_raw(i32::try_from(top.id())?);
+        // Suspended by a signal and by a key: the terminal is the shell's meanwhile.
+        let modes = || Ok::<_, anyhow::Error>(tcgetattr(&pty.slave)?.local_flags);
+        for by_key in [false, true] {
+            if by_key {
+                keyboard.write_all(b"\x1a")?
+            } else {
+                kill(top_pid, Signal::SIGTSTP)?
+            }
+            suite::wait_until("it is suspended", || Ok(is_stopped(top_pid)))?;
+            ensure!(modes()? == before.local_flags, "the terminal is not as before while top is suspended");
+            let shown = screen.text().len();
+            kill(top_pid, Signal::SIGCONT)?;
+            suite::wait_until("the terminal is taken again", || {
+                Ok(modes()? != before.local_flags && screen.text()[shown..].contains(&pid))
+            })?;
+        }
         match end {
             Some(signal) => kill(Pid::from_raw(i32::try_from(top.id())?), signal)?,
             None => keyboard.write_all(b"q")?,
@@ -392,24 +410,6 @@ fn top(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// What was written to a terminal, read by a thread, which ends with the terminal's last descriptor.
-struct Screen(Arc<Mutex<Vec<u8>>>);
-
-impl Screen {
-    fn of(mut terminal: File) -> Screen {
-        let written = Arc::new(Mutex::new(Vec::new()));
-        let screen = Screen(Arc::clone(&written));
-        std::thread::spawn(move || {
-            let mut piece = [0; 4096];
-            while let Ok(bytes @ 1..) = terminal.read(&mut piece) {
-                written.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(&piece[..bytes]);
-            }
-        });
-        screen
-    }
-
-    fn text(&self) -> String {
-        String::from_utf8_lossy(&self.0.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
 /// Whether a process is stopped by a signal.
 fn is_stopped(process: Pid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
@@ -452,6 +452,24 @@ fn number_again(name: &str) -> Result<()> {
     Ok(())
 }
 
+/// What was written to a terminal, read by a thread, which ends with the terminal's last descriptor.
+struct Screen(Arc<Mutex<Vec<u8>>>);
+
+impl Screen {
+    fn of(mut terminal: File) -> Screen {
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let screen = Screen(Arc::clone(&written));
+        std::thread::spawn(move || {
+            let mut piece = [0; 4096];
+            while let Ok(bytes @ 1..) = terminal.read(&mut piece) {
+                written.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(&piece[..bytes]);
+            }
+        });
+        screen
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
     }
 }
 

@@ -20,7 +20,10 @@ use crate::print::{self, Reader};
 use crate::report::bytes;
 use clap::Args;
 use hinterland_units::whole_number;
-use ratatui::crossterm::event;
+use ratatui::Terminal;
+use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::terminal::{Clear, ClearType, EnterAlternateScreen, disable_raw_mode, enable_raw_mode};
+use ratatui::crossterm::{event, execute};
 use rates::{Rates, Row};
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
@@ -55,7 +58,7 @@ Examples:
   hinterland top --interval 5 --count 12 > runs.txt
 
 On a terminal, the keys: up and down (or k and j) choose a run, + and - change its local budget by an eighth (of a run with \
---slowdown, the ceiling of that), b asks for a budget as `hinterland set --local` takes it, q ends. Where standard output is no terminal, each look prints a line for each run.
+--slowdown, the ceiling of that), b asks for a budget as `hinterland set --local` takes it, q ends, Ctrl-Z suspends. Where standard output is no terminal, each look prints a line for each run.
 
 Exit code: 0; 125 when the terminal cannot be used or standard output cannot be written.";
 
@@ -159,29 +162,69 @@ impl Drop for Restored {
     }
 }
 
-fn screen(args: &TopArgs, only: Option<i32>) -> io::Result<()> {
-    let ended = Arc::new(AtomicBool::new(false));
-    for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&ended))?;
+/// What signals ask for. In raw mode the keys of a terminal (Ctrl-C, Ctrl-\, Ctrl-Z) send none; other processes do.
+struct Signals {
+    ends: Arc<AtomicBool>,
+    /// It is to stop.
+    stops: Arc<AtomicBool>,
+    /// It was stopped, also by SIGSTOP, and the terminal was another program's meanwhile.
+    goes_on: Arc<AtomicBool>,
+}
+
+impl Signals {
+    fn take() -> io::Result<Signals> {
+        let flag = |signals: &[i32]| {
+            let flag = Arc::new(AtomicBool::new(false));
+            signals.iter().try_for_each(|signal| signal_hook::flag::register(*signal, Arc::clone(&flag)).map(drop))?;
+            Ok::<_, io::Error>(flag)
+        };
+        Ok(Signals {
+            ends: flag(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT])?,
+            stops: flag(&[libc::SIGTSTP])?,
+            goes_on: flag(&[libc::SIGCONT])?,
+        })
     }
+
+    /// Stops if that is asked for, with the terminal as it was before, and takes the terminal after a stop: whether it did.
+    fn follow(&self, terminal: &mut ratatui::DefaultTerminal) -> io::Result<bool> {
+        if self.stops.swap(false, Relaxed) {
+            ratatui::restore();
+            signal_hook::low_level::emulate_default_handler(libc::SIGTSTP)?;
+            self.goes_on.store(true, Relaxed);
+        }
+        let goes_on = self.goes_on.swap(false, Relaxed);
+        if goes_on {
+            // Its modes are those of the shell now.
+            disable_raw_mode()?;
+            enable_raw_mode()?;
+            execute!(io::stdout(), EnterAlternateScreen, Clear(ClearType::All))?;
+            // Another one knows of nothing on the screen; `Terminal::clear` would ask the terminal where its cursor is, and wait for the answer.
+            *terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
+        }
+        Ok(goes_on)
+    }
+}
+
+fn screen(args: &TopArgs, only: Option<i32>) -> io::Result<()> {
+    let signals = Signals::take()?;
     let (sender, news) = channel();
     begin_looking(args, only, sender.clone())?;
     let terminal = ratatui::try_init()?;
     let _restored = Restored;
-    show(terminal, &sender, &news, &ended, args.count)
+    show(terminal, &sender, &news, &signals, args.count)
 }
 
 fn show(
     mut terminal: ratatui::DefaultTerminal,
     sender: &Sender<News>,
     news: &Receiver<News>,
-    ended: &AtomicBool,
+    signals: &Signals,
     count: Option<u64>,
 ) -> io::Result<()> {
     let (mut view, mut rates, mut looks) = (View::default(), Rates::default(), 0);
     terminal.draw(|frame| view.draw(frame))?;
-    while !ended.load(Relaxed) {
-        let mut changed = false;
+    while !signals.ends.load(Relaxed) {
+        let mut changed = signals.follow(&mut terminal)?;
         for found in news.try_iter() {
             changed = true;
             match found {
@@ -202,6 +245,7 @@ fn show(
                 match view.key(key) {
                     Wish::Nothing => {}
                     Wish::End => return Ok(()),
+                    Wish::Stop => signals.stops.store(true, Relaxed),
                     Wish::Set { pid, local } => {
                         let sender = sender.clone();
                         let setter = move || drop(sender.send(News::Said(set(pid, &local))));

@@ -55,6 +55,8 @@ pub enum Wish {
     Nothing,
     /// The end.
     End,
+    /// To be suspended, with the terminal as it was before.
+    Stop,
     /// Another local budget for a run.
     Set {
         /// Its launcher.
@@ -99,7 +101,12 @@ impl View {
             return Wish::Nothing;
         }
         if key.modifiers.contains(KeyModifiers::CONTROL) {
-            return if key.code == KeyCode::Char('c') { Wish::End } else { Wish::Nothing };
+            return match key.code {
+                // Ctrl-\ is 0x1c, which terminals also send for Ctrl-4.
+                KeyCode::Char('c' | '\\' | '4') => Wish::End,
+                KeyCode::Char('z') => Wish::Stop,
+                _ => Wish::Nothing,
+            };
         }
         match self.entry.take() {
             Some(entry) => self.write(entry, key.code),
@@ -367,7 +374,11 @@ mod tests {
         see(&mut view, 3..5);
         assert_eq!(press(&mut view, "-"), set(3, &(448u64 << 20).to_string()));
         assert_eq!(press(&mut view, "q"), Wish::End);
-        assert_eq!(view.key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)), Wish::End);
+        for (key, wish) in
+            [('c', Wish::End), ('\\', Wish::End), ('4', Wish::End), ('z', Wish::Stop), ('x', Wish::Nothing)]
+        {
+            assert_eq!(view.key(KeyEvent::new(KeyCode::Char(key), KeyModifiers::CONTROL)), wish, "{key}");
+        }
         let mut empty = View::default();
         assert_eq!(press(&mut empty, "+-bj\n"), Wish::Nothing);
     }
