@@ -111,6 +111,7 @@ fn launch(args: &RunArgs, asked: Asked<'_>) -> Result<Ending, Error> {
     if let Some(recording) = recording {
         recording.settle(&mut config);
     }
+    let is_traced = recording.is_some();
     let name = args.program.first().cloned().unwrap_or_default();
     let search = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
     let file = program::find(&name, &search)?;
@@ -222,7 +223,10 @@ fn launch(args: &RunArgs, asked: Asked<'_>) -> Result<Ending, Error> {
         local_bytes: config.local_bytes().map_or(0, |bytes| bytes.0),
         far: &config.settings.far.join(" "),
     };
-    if let Some(worse) = plans::broken(&file, &promised).filter(|_| summary.is_managed()) {
+    // A service level or a command has changed the budget, or the tracer let hardly a page be mapped.
+    let is_another_run = ledger.get().commands.local_bytes().is_some() || is_traced;
+    let is_judged = summary.is_managed() && !is_another_run;
+    if let Some(worse) = plans::broken(&file, &promised).filter(|_| is_judged) {
         complain(format_args!("{}: {worse}", run.program));
     }
     let profiled = taken.map_or(Ok(()), |taken| taken.finish(&run, &totals, config.quiet));

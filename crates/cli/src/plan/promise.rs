@@ -13,7 +13,7 @@ const MORE_TIMES: f64 = 1.5;
 pub struct Run<'a> {
     /// The part of its time that a thread waited, 0 to 1.
     pub waiting: f64,
-    /// The local budget.
+    /// The local budget; 0: it was no fixed number of bytes.
     pub local_bytes: u64,
     /// The far memory that was set; empty: the default.
     pub far: &'a str,
@@ -27,7 +27,7 @@ pub fn place(program: &Path) -> PathBuf {
 }
 
 /// What to say of a run that waited for much more than was measured with the plan that the program was compiled with, if it lies beside
-/// the program. With less local memory, or other far memory, nothing was promised.
+/// the program. With less local memory, one that was not the same all the time, or other far memory, nothing was promised.
 pub fn broken(program: &Path, run: &Run<'_>) -> Option<String> {
     let plan_path = place(program);
     let text = std::fs::read_to_string(&plan_path).ok()?;
@@ -46,7 +46,8 @@ pub fn broken(program: &Path, run: &Run<'_>) -> Option<String> {
 }
 
 fn is_worse(measured: &Measured, run: &Run<'_>) -> bool {
-    let is_comparable = run.local_bytes >= measured.local_bytes && run.far == measured.far;
+    let has_as_much = measured.local_bytes > 0 && run.local_bytes >= measured.local_bytes;
+    let is_comparable = has_as_much && run.far == measured.far;
     is_comparable && run.waiting > measured.waiting + MORE_SHARE && run.waiting > measured.waiting * MORE_TIMES
 }
 
@@ -69,6 +70,8 @@ mod tests {
         assert!(run(0.5, 1 << 24, far) && run(0.5, 1 << 25, far));
         assert!(!run(0.42, 1 << 24, far), "not half as much again");
         assert!(!run(0.5, 1 << 23, far) && !run(0.5, 1 << 24, "compressed:1G"), "nothing was promised");
+        let any = Measured { local_bytes: 0, ..measured.clone() };
+        assert!(!is_worse(&any, &Run { waiting: 0.5, local_bytes: 0, far }), "of a budget that is no number of bytes");
         let little = Measured { waiting: 0.01, ..measured.clone() };
         assert!(!is_worse(&little, &Run { waiting: 0.1, local_bytes: 1 << 24, far }), "hardly any");
     }
