@@ -89,8 +89,8 @@ Examples:
   hinterland optimize --build 'make -B app' --local 64M --rounds 8 --repeat 5 -o app.plan -- ./app input
   hinterland optimize --build 'make -B app' --local 64M --plan app.plan -- ./app other-input
 
-The program is built without hints, run, and profiled; each round builds it with a larger plan. A round that is not faster, fails, or \
-prints something else is rolled back. Two rounds in succession without a gain are the last ones. The build command must compile anew \
+The program is built without hints, run, and profiled; each round builds it with a larger plan. A round that is not faster, does not \
+compile, fails, or prints something else is rolled back. Two rounds in succession without a gain are the last ones. The build command must compile anew \
 what the plan is about: `make -B`, or a rule that depends on $HINTERLAND_PLAN. Standard input of the program is empty.
 
 A signal (Ctrl-C) ends the loop: the best plan until then is written and built. A second one ends that, too.
@@ -165,6 +165,14 @@ fn optimize(args: &OptimizeArgs) -> Result<(), Stop> {
     let refuse = |source| Stop::Ours(Error::Trace { path: place.clone(), source });
     // A place that cannot be written is refused now and not after all rounds.
     output::Output::open(&place).map(drop).map_err(refuse)?;
+    if let Some(other) = given.as_ref().and_then(|written| of_another(&written.plan, &file)) {
+        let plan = args.plan.as_deref().unwrap_or(Path::new("")).display();
+        complain(format_args!(
+            "warning: {plan} was made for {}: are its functions those of {}?",
+            other.display(),
+            file.display()
+        ));
+    }
     let widening = Widening::new(args.worst, args.largest, args.step, args.depth);
     let ended = rounds.widen(given.map(|written| written.plan), widening, &file);
     let restored = rounds.restore();
@@ -181,6 +189,12 @@ fn optimize(args: &OptimizeArgs) -> Result<(), Stop> {
         complain(why);
     }
     ended.and(restored)
+}
+
+/// The program that a plan was made for, if that has another name.
+fn of_another<'a>(plan: &'a Plan, program: &Path) -> Option<&'a Path> {
+    let planned = Some(Path::new(&plan.program)).filter(|planned| !planned.as_os_str().is_empty())?;
+    (planned.file_name() != program.file_name()).then_some(planned)
 }
 
 /// What was measured with the best plan.

@@ -1,10 +1,10 @@
 //! The loop: what is built, measured, kept and rolled back.
 
-use super::Stop;
 use super::build::Builder;
 use super::interrupt::Interrupt;
 use super::measure::{Figures, Runner, Runs};
 use super::widen::{Candidate, Widening};
+use super::{Stop, tail};
 use crate::error::complain;
 use crate::plan::{Plan, VERSION, digests};
 use crate::profile::ProfileFile;
@@ -65,6 +65,8 @@ pub struct Loop {
     output: Option<[u8; 32]>,
     /// What was built last is the best.
     pub is_best_built: bool,
+    /// It was said that a round's program does not name its plan.
+    is_doubted: bool,
 }
 
 impl Loop {
@@ -88,6 +90,7 @@ impl Loop {
             best: None,
             output: None,
             is_best_built: true,
+            is_doubted: false,
         }
     }
 
@@ -136,20 +139,28 @@ impl Loop {
             ));
         }
         let mut profile = self.profile()?;
+        // Now: a build that fails may take the program away.
+        let mut with_notes = compiled(&profile);
         let mut given =
             given.map(|plan| Candidate { plan: Plan { measured: None, ..plan }, what: "the given plan".into() });
         let mut without_gain = 0;
         while self.rounds.len() <= self.rounds_max as usize && without_gain < WITHOUT_GAIN_MAX {
-            let compiled = compiled(&profile);
-            let is_compiled = |module: &str| compiled.contains(module);
+            let is_compiled = |module: &str| with_notes.contains(module);
             let next = given.take().or_else(|| widening.next(&self.best().plan, &profile, &is_compiled));
             let Some(candidate) = next else { break };
             if self.attempt(candidate, program)? {
                 without_gain = 0;
                 profile = self.profile()?;
+                with_notes = compiled(&profile);
             } else {
                 without_gain += 1;
             }
+        }
+        if self.rounds.len() == 1 {
+            complain(
+                "warning: no plan was tried, because no function with a name waited in what $CC and $CXX compiled; a smaller --local shows \
+                 more waiting, and a program that is stripped (-s) has no names",
+            );
         }
         Ok(())
     }
@@ -175,14 +186,29 @@ impl Loop {
         profile.ok_or_else(|| Stop::Words(format!("{program} failed while its profile was taken, and had not before")))
     }
 
-    /// One round: whether its plan is kept.
+    /// One round: whether its plan is kept. One whose build fails is rolled back like any other.
     fn attempt(&mut self, candidate: Candidate, program: &Path) -> Result<bool, Stop> {
         let number = self.rounds.len();
         let Candidate { plan, what } = candidate;
         progress(&format!("round {number}: building"));
         self.is_best_built = false;
-        let digest = self.builder.build(&plan, &self.until)?;
-        if digests(program).is_some_and(|digests| !digests.contains(&digest)) && number == 1 {
+        let round = |figures, outcome| Round {
+            what,
+            functions: plan.functions.len(),
+            sites: plan.sites.len(),
+            figures,
+            outcome,
+        };
+        let digest = match self.builder.build(&plan, &self.until) {
+            Err(Stop::Build { how, said, .. }) => {
+                let why = format!("its build {how}{}", tail(&said));
+                self.done(round(None, Outcome::RolledBack(why)));
+                return Ok(false);
+            }
+            built => built?,
+        };
+        if digests(program).is_some_and(|digests| !digests.contains(&digest)) && !self.is_doubted {
+            self.is_doubted = true;
             complain(format_args!(
                 "warning: {} does not name the plan of this round: was it compiled anew? (make -B, or a rule that depends on $HINTERLAND_PLAN)",
                 program.display()
@@ -197,7 +223,7 @@ impl Loop {
             Runs::Ended { figures, .. } => (Some(figures), self.judge(&figures)),
         };
         let is_kept = outcome == Outcome::Kept;
-        self.done(Round { what, functions: plan.functions.len(), sites: plan.sites.len(), figures, outcome });
+        self.done(round(figures, outcome));
         if let Some(figures) = figures.filter(|_| is_kept) {
             self.best = Some(Best { plan, figures, round: number });
             self.is_best_built = true;

@@ -4,11 +4,14 @@ use super::rounds::{Loop, Outcome, Round};
 use crate::print;
 use crate::report::{count, duration, percent};
 use crate::table::table;
-use hinterland_units::Foreign;
+use hinterland_units::{Foreign, cut};
 use serde::Serialize;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
+
+/// Of an outcome as much is shown; the rest of what a compiler said is in the JSON.
+const OUTCOME_BYTES: usize = 200;
 
 /// The document.
 #[derive(Serialize)]
@@ -58,7 +61,7 @@ fn row(number: usize, round: &Round, is_best: bool) -> Vec<String> {
         Outcome::Plain => String::new(),
         Outcome::Kept if is_best => "kept: the best".into(),
         Outcome::Kept => "kept".into(),
-        Outcome::RolledBack(why) => format!("rolled back: {why}"),
+        Outcome::RolledBack(why) => format!("rolled back: {}", cut(&Foreign(why).to_string(), OUTCOME_BYTES)),
     };
     vec![
         number.to_string(),

@@ -107,6 +107,9 @@ fn rows(file: &ProfileFile, by: &[By]) -> serde_json::Value {
 
 fn text(file: &ProfileFile, by: &[By], top: usize) -> String {
     let mut out = head(file);
+    if file.functions.is_empty() && file.sites.is_empty() {
+        return out + "  nothing was waited for: a smaller --local shows more waiting\n";
+    }
     for by in by {
         let table = match by {
             By::Function => functions(file, top),
@@ -316,6 +319,14 @@ mod tests {
         assert!((shares - 860.0 / 900.0).abs() < 1e-9, "{shares}");
         let table = line_table(&file(), 9);
         assert!(table.contains("at in walk(int*)") && table.contains("at in sum"), "{table}");
+    }
+
+    #[test]
+    fn a_profile_without_waiting_says_so() {
+        let mut value = example();
+        ["functions", "sites", "stacks"].into_iter().for_each(|list| value[list] = serde_json::json!([]));
+        let text = text(&ProfileFile::of(value.to_string().as_bytes()).unwrap(), &[By::Function, By::Site], 5);
+        assert!(text.ends_with("  nothing was waited for: a smaller --local shows more waiting\n"), "{text}");
     }
 
     #[test]
