@@ -1,8 +1,10 @@
-/* One function allocates and frees; another allocates the same memory in pieces, and waits for it. Then children, one after the other, hold
+/* One function allocates and frees; another allocates the same memory in pieces, and waits for it. The same with a mapping, and one that
+ * becomes accessible later, of which nothing is noted. Then children, one after the other, hold
  * what none of them frees. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -44,6 +46,22 @@ __attribute__((noinline)) static long second(void) {
     return sum;
 }
 
+__attribute__((noinline)) static void *mapped(void) {
+    char *bytes = mmap(NULL, CHILD_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memset(bytes, 4, CHILD_BYTES);
+    munmap(bytes, CHILD_BYTES);
+    return bytes;
+}
+
+__attribute__((noinline)) static void reserved(void *there) {
+    char *bytes = mmap(there, CHILD_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    if (bytes != there || mprotect(bytes, CHILD_BYTES, PROT_READ | PROT_WRITE) != 0)
+        abort();
+    memset(bytes, 5, CHILD_BYTES);
+    /* So that it comes back here. */
+    bytes[7] += 1;
+}
+
 __attribute__((noinline)) static int in_a_child(void) {
     unsigned char *bytes = malloc(CHILD_BYTES);
     memset(bytes, 3, CHILD_BYTES);
@@ -54,6 +72,7 @@ int main(void) {
     long sum = first();
     make_pieces();
     sum += second();
+    reserved(mapped());
     fflush(stdout);
     int failed = 0;
     for (int i = 0; i < CHILDREN; i++) {

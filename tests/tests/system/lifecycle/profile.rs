@@ -109,11 +109,16 @@ fn sites(name: &str, path: &str) -> Result<()> {
         let site = all.iter().position(|site| site["calls"][0]["function"] == function);
         site.with_context(|| format!("no site in {function}: {all:#?}"))
     };
-    let (freed, of_child) = (site("first")?, site("in_a_child")?);
+    let (freed, unmapped, of_child) = (site("first")?, site("mapped")?, site("in_a_child")?);
     // Its own faults are those of its first touches; `second` waited for what came in its place.
     let second = named(list(&profile, "functions"), "second").context("it waits")?;
     ensure!(second["fetches"].as_u64() > Some(1000), "{second:#}");
     ensure!(list(second, "sites").iter().all(|part| part["index"] != freed), "{second:#}");
+    // Few faults, of which a monitor may sample none.
+    let reserved = named(list(&profile, "functions"), "reserved");
+    ensure!(path == "monitor" || reserved.is_some(), "it waits");
+    let parts = reserved.map_or(&[][..], |reserved| list(reserved, "sites"));
+    ensure!(parts.iter().all(|part| part["index"] != unmapped), "{parts:#?}");
     ensure!(all[of_child]["allocations"] == 5 && all[of_child]["held_bytes_max"] == 8 << 20, "{:#}", all[of_child]);
     Ok(())
 }
