@@ -149,18 +149,20 @@ impl LinkScheduler {
         Some(Turn::Send(if is_demand { Priority::Demand } else { self.next_of_bulk(waits) }))
     }
 
-    /// A class that begins to wait has no claim to what it left before.
+    /// A class that begins to wait has no claim to what it left before: it begins where those are that wait already, or, where none did, where the
+    /// one is that has had most (the virtual time of an idle server, Goyal et al.).
     fn begin(&mut self, waits: [bool; 4]) {
         let bulk = |waits: [bool; 4]| waits[1..].contains(&true);
         let (before, now) = ([self.waited[0], bulk(self.waited)], [waits[0], bulk(waits)]);
         for at in 0..2 {
             if now[at] && !before[at] {
-                self.level[at] = self.level[at].max(if before[1 - at] { self.level[1 - at] } else { 0 });
+                self.level[at] = self.level[at].max(self.level[1 - at]);
             }
         }
         let active = (1..4).filter(|class| self.waited[*class]).map(|class| self.levels_of_bulk[class]).min();
+        let begin = active.or_else(|| self.levels_of_bulk.into_iter().max()).unwrap_or(0);
         for class in (1..4).filter(|class| waits[*class] && !self.waited[*class]) {
-            self.levels_of_bulk[class] = self.levels_of_bulk[class].max(active.unwrap_or(0));
+            self.levels_of_bulk[class] = self.levels_of_bulk[class].max(begin);
         }
         self.waited = waits;
     }
@@ -328,6 +330,19 @@ mod tests {
         served(&mut scheduler, [false, true, false, false], 1_000);
         let (bytes, _) = served(&mut scheduler, [false, true, true, false], 300);
         assert!(percent(bytes[1], bytes[1] + bytes[2]).abs_diff(66) <= 3, "{bytes:?}");
+        // Nor does it, when demands alone or nothing waited between.
+        for between in [[true, false, false, false], [false; 4]] {
+            let mut scheduler = LinkScheduler::new(LinkShare::Weighted(50));
+            served(&mut scheduler, [false, true, false, false], 10_000);
+            if between == [false; 4] {
+                assert_eq!(scheduler.next(between), None);
+            } else {
+                served(&mut scheduler, between, 1);
+            }
+            served(&mut scheduler, [false, false, false, true], 1);
+            let (bytes, _) = served(&mut scheduler, [false, true, false, true], 500);
+            assert!(percent(bytes[1], bytes[1] + bytes[3]).abs_diff(80) <= 3, "{bytes:?}");
+        }
     }
 
     #[test]
