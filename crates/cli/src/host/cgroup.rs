@@ -255,4 +255,13 @@ mod tests {
         let (_dir, host) = machine(&[]);
         assert!(host.available().is_err());
     }
+
+    #[test]
+    fn what_a_node_may_lend_is_known_where_proc_has_processes_only() {
+        let group = [("proc/self/cgroup", "0::/"), ("proc/self/mountinfo", V2_MOUNT)];
+        let (_dir, host) = machine(&[&group[..], &[("sys/fs/cgroup/memory.max", "1048576")]].concat());
+        assert_eq!((host.memory(), host.there_bytes()), (None, Some(1 << 20)));
+        let (_dir, host) = machine(&group);
+        assert!(host.there_bytes().unwrap() > 1 << 20, "the RAM of the machine that runs this");
+    }
 }

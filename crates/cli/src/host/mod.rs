@@ -8,6 +8,7 @@ pub use cgroup::{CgroupLimit, CgroupVersion, MemoryEvents};
 pub use memory::Memory;
 
 use crate::error::Error;
+use nix::sys::sysinfo::sysinfo;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -72,6 +73,13 @@ impl Host {
     /// RAM and swap.
     pub fn memory(&self) -> Option<Memory> {
         memory::read(self)
+    }
+
+    /// The machine's RAM or the cgroup's limit, whichever is less. A service may not see `/proc/meminfo`: then RAM is what sysinfo(2) says.
+    pub fn there_bytes(&self) -> Option<u64> {
+        let memory = self.memory().map(|memory| memory.total_bytes);
+        let memory = memory.or_else(|| sysinfo().ok().map(|machine| machine.ram_total()));
+        memory.into_iter().chain(self.cgroup_limit().map(|limit| limit.bytes)).min()
     }
 
     /// The cgroup limit or the available memory, whichever is less.

@@ -27,7 +27,7 @@ pub fn run(args: &ServeArgs) -> Result<(), NodeError> {
     // Before anything is opened, which would get the number of a socket that is not there.
     let inherited = inherited()?;
     let mut options = Options::new(capacity_bytes);
-    options.there_bytes = there_bytes().unwrap_or(u64::MAX);
+    options.there_bytes = Host::here().there_bytes().unwrap_or(u64::MAX);
     options.quota_bytes = size("--quota", &args.quota)?.unwrap_or(u64::MAX);
     if options.quota_bytes < SLAB_BYTES {
         let (quota, slab) = (ByteCount(options.quota_bytes), ByteCount(SLAB_BYTES));
@@ -107,13 +107,6 @@ fn inherited() -> Result<Option<OwnedFd>, NodeError> {
     }
     // SAFETY: the service manager has made the descriptor for this process, and nothing else here uses it.
     Ok(numbers.next().map(|number| unsafe { OwnedFd::from_raw_fd(number) }))
-}
-
-/// What the machine has, or the cgroup may use.
-fn there_bytes() -> Option<u64> {
-    let host = Host::here();
-    let limit = host.cgroup_limit().map_or(u64::MAX, |limit| limit.bytes);
-    host.memory().map(|memory| memory.total_bytes.min(limit))
 }
 
 /// What the node shows and demands.
