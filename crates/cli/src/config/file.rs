@@ -56,7 +56,14 @@ pub fn read(
     let content = match std::fs::read_to_string(&path) {
         Ok(content) => content,
         // The default place may belong to somebody else: under sudo -E, or a HOME that was inherited.
-        Err(error) if !required && matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
+        // And HOME=/dev/null is how accounts of services have none.
+        Err(error)
+            if !required
+                && matches!(
+                    error.kind(),
+                    ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::PermissionDenied
+                ) =>
+        {
             return Ok(None);
         }
         Err(error) => return Err(refuse(format!("the settings file cannot be read: {error}"))),
@@ -78,10 +85,9 @@ pub fn read(
     Ok(Some(SettingsFile { path, table }))
 }
 
+/// Relative paths count for nothing (XDG Base Directory Specification): no file of the working directory is a setting.
 fn default_path(env: &impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
-    let base = match env("XDG_CONFIG_HOME") {
-        Some(base) => PathBuf::from(base),
-        None => PathBuf::from(env("HOME")?).join(".config"),
-    };
+    let directory = |name| env(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = directory("XDG_CONFIG_HOME").or_else(|| Some(directory("HOME")?.join(".config")))?;
     Some(base.join("hinterland/config.toml"))
 }

@@ -192,6 +192,16 @@ fn the_settings_file_must_make_sense() {
     assert!(machine.resolve(&RunArgs::default()).unwrap_err().starts_with("/nonexistent/file.toml: "));
     let elsewhere = Machine::new("").with("XDG_CONFIG_HOME", "/nonexistent");
     assert!(elsewhere.resolve(&RunArgs::default()).is_ok());
+    // Accounts of services have no home; and what the working directory has is no setting.
+    for (base, home) in [("/dev/null", "/dev/null"), (".", "/dev/null"), ("target", "tests")] {
+        let service = Machine::new("").with("XDG_CONFIG_HOME", base).with("HOME", home);
+        assert!(service.resolve(&RunArgs::default()).is_ok(), "{base}, {home}");
+    }
+    let relative = Machine::new("nonsense").with("HOME", "/nonexistent");
+    let base = std::env::current_dir().unwrap().ancestors().skip(1).map(|_| "../").collect::<String>();
+    let path = relative.dir.path().strip_prefix("/").unwrap().display().to_string();
+    assert!(relative.resolve(&RunArgs::default()).is_err());
+    assert!(relative.with("XDG_CONFIG_HOME", &(base + &path)).resolve(&RunArgs::default()).is_ok());
 }
 
 #[test]
