@@ -4,6 +4,7 @@
 mod cases;
 mod commands;
 mod files;
+mod fresh;
 mod glossary;
 mod layering;
 mod links;

@@ -6,6 +6,7 @@ use hinterland_tests::launch::{Launch, c_program};
 use hinterland_tests::suite::{self, Trial};
 use hinterland_tests::{places, skips};
 use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -15,6 +16,7 @@ pub fn trials() -> Vec<Trial> {
         suite::trial("lifecycle::installed::prefix", skips::no_userfaultfd, prefix),
         suite::trial("lifecycle::installed::again", || None, again),
         suite::trial("lifecycle::installed::destdir", || None, destdir),
+        suite::trial("lifecycle::installed::in_use", || None, in_use),
         suite::trial("lifecycle::installed::refusals", || None, refusals),
     ]
 }
@@ -150,6 +152,38 @@ fn destdir() -> Result<()> {
     }
     said(uninstall(Path::new("/usr")).arg("--destdir").arg(&root))?;
     ensure!(listing(&root)?.is_empty(), "left: {:?}", listing(&root)?);
+    Ok(())
+}
+
+/// A node that the service manager runs from the files keeps them until it is disabled; another one is none of this installation's.
+fn in_use() -> Result<()> {
+    let root = directory("in_use")?;
+    let (prefix, stubs) = (root.join("opt"), root.join("stubs"));
+    said(&mut install(&prefix)?)?;
+    std::fs::create_dir(&stubs)?;
+    let systemctl = stubs.join("systemctl");
+    let path = format!("{}:{}", stubs.display(), std::env::var("PATH")?);
+    let unit = |place: &Path, state: &str| -> Result<()> {
+        let place = place.join("lib/systemd/system");
+        let script = format!(
+            "#!/bin/sh\nfor unit; do :; done\ncase $1 in\nshow) echo {}/$unit ;;\n{state}) exit 0 ;;\n*) exit 1 ;;\nesac\n",
+            place.display()
+        );
+        std::fs::write(&systemctl, script)?;
+        std::fs::set_permissions(&systemctl, std::fs::Permissions::from_mode(0o755))?;
+        Ok(())
+    };
+    let installed = listing(&prefix)?;
+    for state in ["is-active", "is-enabled"] {
+        unit(&prefix, state)?;
+        let (code, told) = ended(uninstall(&prefix).env("PATH", &path))?;
+        let remedy = "hinterland-node.socket is in use: systemctl disable --now";
+        ensure!(code == Some(1) && told.contains(remedy), "{state}: {code:?}: {told}");
+        same(state, &listing(&prefix)?, &installed)?;
+    }
+    unit(&root.join("other"), "is-active")?;
+    said(uninstall(&prefix).env("PATH", &path))?;
+    ensure!(!prefix.exists(), "left: {:?}", listing(&prefix)?);
     Ok(())
 }
 
