@@ -19,7 +19,9 @@ use crate::print;
 use crate::sim::{FaultPathArg, read_whole};
 use clap::Args;
 use costs::{Costs, DEFAULTS};
-use hinterland_units::Slowdown;
+use hinterland_sim::SetupError;
+use hinterland_units::{ByteCount, Slowdown};
+use predict::Sizes;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -56,7 +58,7 @@ Examples:
 
 Backends are ranked by their effectiveness for this program: run time on the slowest of them / run time, over their cost, with half of the \
 memory local. For each: predicted slowdowns at several sizes, the least local memory that keeps the slowdown, and what local \
-and far memory cost then, beside all memory local. Predictions are replays of the trace in virtual time, with the policies of a run.
+and far memory cost then, beside all memory local. Sizes are whole MiB, 16 at least, as a run has them. Predictions are replays of the trace in virtual time, with the policies of a run.
 
 Exit code: 0, or 125 when it refuses.";
 
@@ -104,7 +106,7 @@ pub struct Needs {
     pub cost: f64,
     /// Memory that the program touches.
     pub touched_bytes: u64,
-    /// Local memory that keeps the slowdown.
+    /// Local memory that keeps the slowdown: whole MiB, as a run can have it, or all that is touched.
     pub local_bytes: u64,
 }
 
@@ -117,9 +119,21 @@ impl Needs {
 
 fn advice_of(trace: &Path, slowdown: Slowdown, path: FaultPathArg, costs: &Costs) -> Result<Advice, String> {
     let traced = read_whole(trace)?;
-    let refuse = |why| format!("{}: {why}", trace.display());
-    let predictions = predict::all(&traced.work, path.model(), &costs.backends, slowdown.factor()).map_err(refuse)?;
-    Ok(Advice::of(trace, &traced, slowdown, costs, &predictions))
+    let refuse = |why: SetupError| format!("{}: {why}", trace.display());
+    let sizes = Sizes::of(&traced);
+    if sizes.is_bounded_by_microset() {
+        let (microset, least) = (traced.microset_pages, ByteCount(sizes.least_bytes()));
+        let why = format!(
+            "its microsets have up to {microset} pages, so it tells of {least} of local memory and more only; trace with a smaller --microset"
+        );
+        if sizes.is_all_local() {
+            return Err(format!("{}: {why}: it touches no more than that", trace.display()));
+        }
+        complain(format_args!("{}: {why}", trace.display()));
+    }
+    let predictions =
+        predict::all(&traced.work, sizes, path.model(), &costs.backends, slowdown.factor()).map_err(refuse)?;
+    Ok(Advice::of(trace, &traced, sizes, slowdown, costs, &predictions))
 }
 
 fn advise(args: &AdviseArgs) -> Result<(), String> {

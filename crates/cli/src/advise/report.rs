@@ -1,7 +1,7 @@
 //! The advice, as it is written to JSON and for people.
 
 use super::costs::{Backend, Costs};
-use super::predict::{COMPARED_PERCENT, Prediction, SIZES_PERCENT, is_simulated};
+use super::predict::{Prediction, SIZES_PERCENT, Sizes};
 use crate::report::members::documented;
 use crate::report::{bytes, count, percent};
 use crate::sim::Whole;
@@ -34,8 +34,10 @@ documented! {
         features: Traits,
         /// The slowdown that was asked for.
         slowdown_asked: f64,
-        /// Local memory at which `backends[].slowdowns` are predicted, in per cent of `touched_bytes`.
+        /// Local memory at which `backends[].slowdowns` are predicted, in per cent of `touched_bytes`, rounded up to whole MiB.
         sizes_percent: Vec<u64>,
+        /// The least local memory that is looked at: the smallest budget of a run, or more, where the trace does not tell of less (`--microset`).
+        least_size_bytes: u64,
         /// The most effective first.
         backends: Vec<Ranked>,
         /// The backend with which memory costs least at the slowdown that was asked for.
@@ -68,11 +70,11 @@ documented! {
         link: String,
         /// What a GiB costs beside a GiB of local RAM.
         cost: f64,
-        /// Memory effectiveness improvement: (run time on the slowest backend / run time) / cost, with half of the memory local.
+        /// Memory effectiveness improvement: (run time on the slowest backend / run time) / cost, with half of the memory local (or the least, see `least_size_bytes`).
         effectiveness: f64,
-        /// Predicted slowdowns at `sizes_percent`; null where that is less than 1 MiB.
+        /// Predicted slowdowns at `sizes_percent`; null where that is less than `least_size_bytes`.
         slowdowns: Vec<Option<f64>>,
-        /// The least local memory that keeps the slowdown; all of it where none less does.
+        /// The least local memory that keeps the slowdown, in whole MiB; all that is touched where none less does.
         least_local_bytes: u64,
         /// The predicted slowdown with it.
         least_local_slowdown: f64,
@@ -80,37 +82,39 @@ documented! {
         memory_cost: f64,
         /// What prefetching divides the run time by, with half of the memory local.
         prefetching_gain: f64,
-        /// A command with it, or null where the cost file says no `far`, or a run has so much local memory that nothing is far.
+        /// A command with it, or null where the cost file says no `far`, or all is local with it.
         command: Option<String>,
     }
 }
 
 impl Advice {
     /// Ranks the backends; `predictions` are in their order.
-    pub fn of(path: &Path, traced: &Whole, asked: Slowdown, costs: &Costs, predictions: &[Prediction]) -> Advice {
+    pub fn of(
+        path: &Path,
+        traced: &Whole,
+        sizes: Sizes,
+        asked: Slowdown,
+        costs: &Costs,
+        predictions: &[Prediction],
+    ) -> Advice {
         let touched_bytes = traced.work.touched_bytes();
-        let compared = SIZES_PERCENT.iter().position(|size| *size == COMPARED_PERCENT).expect("one of the sizes");
-        let slowest = predictions.iter().map(|one| one.slowdowns[compared]).fold(1.0, f64::max);
+        let slowest = predictions.iter().map(|one| one.compared).fold(1.0, f64::max);
         let rank = |(backend, prediction): (&Backend, &Prediction)| {
             let local_bytes = prediction.least.pages * PAGE_BYTES as u64;
-            let local_share = (local_bytes as f64 / touched_bytes.max(1) as f64).min(1.0);
-            let here = prediction.slowdowns[compared];
+            let local_share = local_bytes as f64 / touched_bytes.max(1) as f64;
+            let here = prediction.compared;
             Ranked {
                 name: backend.name.clone(),
                 link: backend.link.clone(),
                 cost: backend.cost,
                 effectiveness: slowest / here / backend.cost,
-                slowdowns: SIZES_PERCENT
-                    .iter()
-                    .zip(&prediction.slowdowns)
-                    .map(|(percent, slowdown)| is_simulated(&traced.work, *percent).then_some(*slowdown))
-                    .collect(),
+                slowdowns: prediction.slowdowns.clone(),
                 least_local_bytes: local_bytes,
                 least_local_slowdown: prediction.least.slowdown,
                 memory_cost: local_share + (1.0 - local_share) * backend.cost,
                 prefetching_gain: prediction.without_prefetching / here,
-                command: backend.far.as_ref().filter(|_| touched_bytes > Budget::FLOOR.0).map(|far| {
-                    let mebibytes = local_bytes.max(Budget::FLOOR.0).div_ceil(1 << 20);
+                command: backend.far.as_ref().filter(|_| local_bytes < touched_bytes).map(|far| {
+                    let mebibytes = local_bytes >> 20;
                     format!("hinterland run --local {mebibytes}M --far '{far}' -- {}", traced.program)
                 }),
             }
@@ -127,6 +131,7 @@ impl Advice {
             features: Traits::of(&traced.features),
             slowdown_asked: asked.factor(),
             sizes_percent: SIZES_PERCENT.to_vec(),
+            least_size_bytes: sizes.least_bytes(),
             cheapest: cheapest.map(|backend| backend.name.clone()).unwrap_or_default(),
             backends,
         }
@@ -158,7 +163,7 @@ impl Advice {
             self.cpu_seconds
         );
         out += &self.features.text();
-        if self.backends.iter().flat_map(|backend| &backend.slowdowns).all(Option::is_none) {
+        if self.is_small() {
             return out + "\n" + &self.conclusion();
         }
         let sizes: Vec<String> = self.sizes_percent.iter().map(|size| format!("{size} %")).collect();
@@ -179,16 +184,21 @@ impl Advice {
             cells.extend([bytes(backend.least_local_bytes), format!("{:.2}", backend.memory_cost)]);
             rows.add_row(cells);
         }
-        let _ = writeln!(out, "\nSlowdowns by local memory:\n{rows}\n");
+        let _ = writeln!(out, "\nSlowdowns by local memory, of {} at least:\n{rows}\n", bytes(self.least_size_bytes));
         out += &self.conclusion();
         out
+    }
+
+    /// All that it touches fits into the smallest budget.
+    fn is_small(&self) -> bool {
+        self.touched_bytes <= Budget::FLOOR.0
     }
 
     fn conclusion(&self) -> String {
         let Some(best) = self.backends.iter().find(|backend| backend.name == self.cheapest) else {
             return String::new();
         };
-        if self.touched_bytes <= Budget::FLOOR.0 {
+        if self.is_small() {
             return format!(
                 "It touches {}, and a run has {} of local memory at least: nothing of it would be far.\n",
                 bytes(self.touched_bytes),

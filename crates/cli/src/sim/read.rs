@@ -52,13 +52,15 @@ pub fn trace(args: &SimArgs, with_tape: bool) -> Result<Traced, Refusal> {
 pub struct Whole {
     /// Its program.
     pub program: String,
+    /// Pages of a microset at most.
+    pub microset_pages: u32,
     /// What is replayed.
     pub work: Workload,
     /// What its pages do.
     pub features: Features,
 }
 
-/// Reads a trace that has all that a prediction needs.
+/// Reads a trace that has all that a prediction needs; says what it cannot tell.
 ///
 /// # Errors
 /// What is wrong or missing, with the file and the remedy.
@@ -87,7 +89,24 @@ pub fn whole(path: &Path) -> Result<Whole, String> {
         collector.entry(&entry).map_err(|error| refuse(&error))?;
     }
     let work = collector.finish().map_err(|error| refuse(&error))?;
-    Ok(Whole { program: head.program.clone(), work, features: study.finish() })
+    for note in notes_of(&work, references.is_whole()) {
+        complain(format_args!("{}: {note}", path.display()));
+    }
+    Ok(Whole { program: head.program.clone(), microset_pages: head.microset_pages, work, features: study.finish() })
+}
+
+/// What the trace does not tell, whatever is predicted from it.
+fn notes_of(work: &Workload, is_closed: bool) -> Vec<String> {
+    let mut notes = Vec::new();
+    if !is_closed {
+        notes.push("the trace has no end: its program did not close it".into());
+    }
+    if work.touches().iter().any(|touch| touch.thread > 0) {
+        let why =
+            "while traced, its threads ran in turns on one processor; the prefetcher sees their requests in that order";
+        notes.push(why.into());
+    }
+    notes
 }
 
 fn collect(args: &SimArgs, trace: &Trace<'_>) -> Result<(Workload, Vec<String>, bool), Refusal> {
@@ -131,19 +150,12 @@ fn planned(args: &SimArgs, trace: &Trace<'_>, work: &Workload) -> Result<Vec<u8>
 /// What a reader of the figures must know.
 fn notes(args: &SimArgs, traced: &Traced) -> Vec<String> {
     let mut notes = traced.damage.clone();
-    if !traced.whole && traced.damage.is_empty() {
-        notes.push("the trace has no end: its program did not close it".into());
-    }
+    notes.extend(notes_of(&traced.work, traced.whole || !traced.damage.is_empty()));
     if !traced.has_times {
         notes.push(
             "the trace has no times: references take no time of their own (--reference-ns sets how long one takes)"
                 .into(),
         );
-    }
-    if traced.work.touches().iter().any(|touch| touch.thread > 0) {
-        let why =
-            "while traced, its threads ran in turns on one processor; the prefetcher sees their requests in that order";
-        notes.push(why.into());
     }
     let frames = args.link.first().map_or(0, |link| args.setup(link).frames(&traced.work));
     if frames >= traced.work.touched_pages() {

@@ -10,8 +10,6 @@ const MIB: u64 = 1 << 20;
 /// What a program takes beside far pages (code, stacks, the library and its buffers), and what the pager keeps for each far page: 1/64 of it.
 const OWN_BYTES: u64 = 64 * MIB;
 const TABLES_PART: u64 = 64;
-/// The least budget of a run.
-const LOCAL_BYTES_MIN: u64 = 16 * MIB;
 
 /// See the module.
 #[derive(PartialEq, Eq, Debug)]
@@ -46,7 +44,7 @@ impl Job {
             options = others;
             // What no machine has, Slurm refuses to prefer.
             words.extend(is_warm.then(|| format!("--prefer={}", warm(backend))));
-            let local = needs.local_bytes.max(LOCAL_BYTES_MIN).div_ceil(MIB);
+            let local = needs.local_bytes.div_ceil(MIB);
             let run = [launcher, "run", "--local", &format!("{local}M"), "--far", written, "--"].map(str::to_owned);
             command = run.into_iter().chain(command).collect();
         }
@@ -126,8 +124,7 @@ fn sized(mut url: BackendUrl, touched_bytes: u64) -> Option<String> {
 
 /// What the job takes of its machine.
 fn memory_bytes(needs: &Needs, far: Option<&Far>) -> u64 {
-    let local = needs.local_bytes.max(LOCAL_BYTES_MIN);
-    local + far.map_or(0, |far| far.here_bytes) + needs.touched_bytes / TABLES_PART + OWN_BYTES
+    needs.local_bytes + far.map_or(0, |far| far.here_bytes) + needs.touched_bytes / TABLES_PART + OWN_BYTES
 }
 
 #[cfg(test)]
@@ -172,8 +169,6 @@ mod tests {
         assert_eq!(job.words()[2..4], ["--constraint=far-ssd", "--time=5"], "no machine is warm");
         let job = Job::new(&needs(640, None), true, "h", &[], &words("job")).expect("a job");
         assert_eq!(job.words(), ["--job-name=job", "--mem=714M", "--wrap=job"]);
-        let job = Job::new(&needs(1, Some("file:/var/tmp")), false, "h", &[], &words("job")).expect("a job");
-        assert!(job.line().contains("run --local 16M"), "{}", job.line());
         let job = Job::new(&needs(140, Some("numa:1")), false, "h", &[], &words("job")).expect("a job");
         assert_eq!(job.words()[1], "--mem=714M", "140 + 500 + 10 + 64: plain pages in the machine");
         assert!(job.line().contains("--far numa:1:640M -- job"), "all that it touches has room: {}", job.line());

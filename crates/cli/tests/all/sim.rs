@@ -33,8 +33,15 @@ pub(crate) fn trace(directory: &tempfile::TempDir) -> PathBuf {
 
 /// The same of a program with so many pages.
 pub(crate) fn trace_of(directory: &tempfile::TempDir, pages: u32) -> PathBuf {
+    let path = directory.path().join("walk.trace");
+    std::fs::write(&path, walk(pages, 64, true)).unwrap();
+    path
+}
+
+/// Such a trace's bytes, with microsets of so many pages; one that `is_closed` has an end.
+pub(crate) fn walk(pages: u32, microset_pages: u32, is_closed: bool) -> Vec<u8> {
     let head =
-        Head { program: "walk".into(), page_bytes: 4096, microset_pages: 64, has_cpu_times: true, ..Head::default() };
+        Head { program: "walk".into(), page_bytes: 4096, microset_pages, has_cpu_times: true, ..Head::default() };
     let mut writer = Writer::new(Vec::new(), &head).unwrap();
     let region = writer.region(&Region { name: "far".into(), pages: u64::from(pages) }).unwrap();
     for (at, page) in (1..).zip((0..3).flat_map(|_| 0..pages)) {
@@ -46,10 +53,10 @@ pub(crate) fn trace_of(directory: &tempfile::TempDir, pages: u32) -> PathBuf {
             writer.flush().unwrap();
         }
     }
-    writer.finish().unwrap();
-    let path = directory.path().join("walk.trace");
-    std::fs::write(&path, writer.sink()).unwrap();
-    path
+    if is_closed {
+        writer.finish().unwrap();
+    }
+    writer.sink().clone()
 }
 
 #[test]
