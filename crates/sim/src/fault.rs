@@ -40,9 +40,12 @@ impl tape::Places for Places<'_> {
 impl Machine<'_> {
     /// The program touches a page that is not `Resident`; returns when it goes on.
     pub(crate) fn fault(&mut self, touch: Touch, began: u64) -> u64 {
+        self.fault_since(touch, began, false, began)
+    }
+
+    /// The same of a fault that `began` before; `waited`: for the page, which others brought in, or which came with its block.
+    fn fault_since(&mut self, touch: Touch, began: u64, mut waited: bool, mut now: u64) -> u64 {
         let Touch { slot, .. } = touch;
-        let mut now = began;
-        let mut waited = false;
         loop {
             match self.pages[slot as usize].state {
                 State::Resident => unreachable!("a page is used only by the program, which waits"),
@@ -57,8 +60,8 @@ impl Machine<'_> {
                 }
                 State::Untouched => return self.first_touch(touch, now),
                 State::SwapCached => return self.swap_cache_hit(touch, now),
-                State::PrefetchCached => return self.prefetch_hit(touch, now, waited.then_some(now - began)),
-                State::Remote => return self.fetch(touch, now),
+                State::PrefetchCached => return self.prefetch_hit(touch, began, waited, now),
+                State::Remote => return self.fetch(touch, began, now),
             }
         }
     }
@@ -134,12 +137,13 @@ impl Machine<'_> {
         self.help_read_ahead(late, now)
     }
 
-    /// First use of a page that waited unmapped. `late_ns`: how long the program had to wait for it.
-    fn prefetch_hit(&mut self, touch: Touch, now: u64, late_ns: Option<u64>) -> u64 {
+    /// First use of a page that waited unmapped; as [`Machine::fault_since`].
+    fn prefetch_hit(&mut self, touch: Touch, began: u64, waited: bool, now: u64) -> u64 {
+        let late_ns = waited.then_some(now - began);
         let now = self.take_frame(now);
         if self.pages[touch.slot as usize].state != State::PrefetchCached {
             self.account.uncharge(1);
-            return self.fault(touch, now);
+            return self.fault_since(touch, began, waited, now);
         }
         self.figures.prefetch_hits += 1;
         self.figures.hits_inferred += u64::from(self.waiting_is_used(touch.slot).1);
@@ -151,11 +155,11 @@ impl Machine<'_> {
         self.help_read_ahead(late, now)
     }
 
-    fn fetch(&mut self, touch: Touch, now: u64) -> u64 {
+    fn fetch(&mut self, touch: Touch, began: u64, now: u64) -> u64 {
         let slot = touch.slot as usize;
         if let Some(now) = self.fetch_with_block(touch.slot, now) {
             self.figures.block_faults += 1;
-            return self.fault(touch, now);
+            return self.fault_since(touch, began, true, now);
         }
         let now = self.take_frame(now);
         if self.pages[slot].state != State::Remote {

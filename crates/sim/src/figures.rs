@@ -18,13 +18,13 @@ pub struct Figures {
     pub minor: u64,
     /// Faults on prefetched pages that waited unmapped: prefetch hits that the runtime observes.
     pub prefetch_hits: u64,
-    /// Touches that waited for a page that was already being prefetched, and found it mapped.
+    /// Touches that waited for a page that was already being prefetched, or came with its block, and found it mapped.
     pub awaited: u64,
     /// Touches that waited for far memory.
     pub major: u64,
     /// Pages of zeros mapped ahead of first touches.
     pub zeros_ahead: u64,
-    /// Pages prefetched.
+    /// Pages prefetched, and those that came with their block while a thread waited for them.
     pub prefetched: u64,
     /// Of these, by the thread that faulted, because the read-ahead thread was late.
     pub prefetched_by_faults: u64,
@@ -36,7 +36,7 @@ pub struct Figures {
     pub used: u64,
     /// Of these, there before the program asked.
     pub on_time: u64,
-    /// Of these, still under way when it asked.
+    /// Of these, still under way when it asked, or asked for then, with their block.
     pub late: u64,
     /// Time from the asking to the arrival of those, added up.
     pub late_ns: u64,
@@ -83,19 +83,24 @@ impl Figures {
         share(self.run_ns(), self.cpu_ns)
     }
 
-    /// Prefetched pages that were used, as a share of all prefetched ones.
+    /// Prefetched pages that were used, as a share of all prefetched ones; those that a thread waited for and had with their block are neither.
     pub fn accuracy(&self) -> Option<f64> {
-        share(self.used, self.prefetched)
+        share(self.foreseen(), self.prefetched.saturating_sub(self.block_faults))
     }
 
     /// Prefetched pages that were used, as a share of all requests for content that is not mapped.
     pub fn coverage(&self) -> Option<f64> {
-        share(self.used, self.used + self.major + self.minor)
+        share(self.foreseen(), self.used + self.major + self.minor)
     }
 
-    /// Used pages that were there in time, as a share of all used ones.
+    /// Used pages that were there in time, as a share of all that were used and prefetched.
     pub fn timely(&self) -> Option<f64> {
-        share(self.on_time, self.used)
+        share(self.on_time, self.foreseen())
+    }
+
+    /// Used pages that came before a thread asked for them, or were under way.
+    fn foreseen(&self) -> u64 {
+        self.used.saturating_sub(self.block_faults)
     }
 
     /// How long the program waited for a page that was late, on average, in nanoseconds.

@@ -48,9 +48,9 @@ pub struct Row {
     pub first_touch_faults: u64,
     /// Faults served from the swap cache.
     pub minor_faults: u64,
-    /// Touches that waited for far memory.
+    /// Touches that waited for a page of far memory alone.
     pub major_faults: u64,
-    /// Touches that waited for a page that was on its way, and found it mapped.
+    /// Touches that waited for a page that was on its way, or came with its block, and found it mapped.
     pub awaited: u64,
     /// Pages fetched ahead of the program.
     pub prefetched_pages: u64,
@@ -62,7 +62,7 @@ pub struct Row {
     pub prefetch_hits_inferred: u64,
     /// Prefetched pages that were used.
     pub prefetched_used_pages: u64,
-    /// Their share of all prefetched pages.
+    /// Their share of all prefetched pages; here and below without those that came with their block while a thread waited for them.
     pub accuracy: Option<f64>,
     /// Their share of all requests for content that is not mapped.
     pub coverage: Option<f64>,

@@ -4,11 +4,12 @@ use super::report::{Report, Row};
 use crate::table::table;
 use hinterland_units::{ByteCount, PageCount};
 
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 17] = [
     "link",
     "eviction",
     "prefetch",
     "major",
+    "by block",
     "minor",
     "first",
     "prefetched",
@@ -46,7 +47,7 @@ pub fn of(report: &Report) -> String {
     )
 }
 
-fn cells(row: &Row) -> [String; 16] {
+fn cells(row: &Row) -> [String; 17] {
     let percent = |share: Option<f64>| share.map_or("–".into(), |share| format!("{:.1} %", share * 100.0));
     let figure = |figure: Option<f64>, digits: usize| figure.map_or("–".into(), |f| format!("{f:.digits$}"));
     let late_us = row.late_mean_ns.map(|ns| format!("{}.{}", ns / 1000, ns % 1000 / 100));
@@ -55,6 +56,7 @@ fn cells(row: &Row) -> [String; 16] {
         row.evict.clone(),
         row.prefetch.clone(),
         row.major_faults.to_string(),
+        row.block_faults.to_string(),
         row.minor_faults.to_string(),
         row.first_touch_faults.to_string(),
         row.prefetched_pages.to_string(),

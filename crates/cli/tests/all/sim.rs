@@ -67,7 +67,7 @@ fn the_table_has_a_row_for_each_combination() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(text.starts_with("walk: 24576 references to 32 MiB of memory, 0.025 s"), "{text}");
-    for name in ["link", "major", "accuracy", "coverage", "in time", "pollution", "slowdown"] {
+    for name in ["link", "major", "by block", "accuracy", "coverage", "in time", "pollution", "slowdown"] {
         assert!(text.contains(name), "no {name}: {text}");
     }
     assert_eq!(text.lines().filter(|line| line.contains("ssd") || line.contains("rdma-25g")).count(), 6, "{text}");

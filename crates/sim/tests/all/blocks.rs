@@ -65,3 +65,18 @@ fn auto_is_hardly_slower_than_pages_alone_where_blocks_do_not_pay() {
     assert!(ratios.last().is_some_and(|worst| worst.0 <= 1.025), "{ratios:?}");
     assert!(ratios.first().is_some_and(|best| best.0 <= 0.975), "{ratios:?}");
 }
+
+#[test]
+fn a_page_that_a_thread_waits_for_and_has_with_its_block_is_not_prefetched_in_time() {
+    // One page of each block: what comes beside it is in vain, and it itself was asked for by the thread that waits.
+    let work = pages_in_order((0..16_384).chain((0..16_384).step_by(64)), 500).expect("not empty");
+    let setup = Setup {
+        blocks: Granularity::Block.into(),
+        ..Setup::new(Budget::Bytes(ByteCount(1024 * PAGE_BYTES as u64)), "tcp-10g".parse().expect("a link"))
+    };
+    let figures = simulate(&work, &setup, "fifo", "none", &mut |_| {}).expect("possible");
+    assert!(figures.block_faults > 0, "{figures:?}");
+    assert_eq!((figures.on_time, figures.late), (0, figures.block_faults), "{figures:?}");
+    assert_eq!(figures.coverage(), Some(0.0), "{figures:?}");
+    assert_eq!((figures.timely(), figures.accuracy().unwrap_or(0.0)), (None, 0.0), "{figures:?}");
+}
