@@ -95,6 +95,8 @@ pub struct Figures {
     pub written: Option<u64>,
     /// By region.
     pub regions: Vec<RegionFigures>,
+    /// References of which the trace tells whether their page was.
+    pub written_known: u64,
     /// Patterns of all threads.
     pub patterns: PatternFigures,
     /// By thread.
@@ -309,6 +311,7 @@ impl Read {
                 .zip(&self.regions)
                 .map(|(number, name)| RegionFigures { name: name.clone(), pages: region_pages(number) })
                 .collect(),
+            written_known: study.known,
             patterns: patterns(study.shares()),
             threads: study
                 .threads

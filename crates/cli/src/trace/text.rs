@@ -53,8 +53,15 @@ pub fn of(figures: &Figures, path: &Path) -> String {
     }
     if let Some(written) = figures.written {
         #[allow(clippy::cast_precision_loss, reason = "a ratio for people")]
-        let share = written as f64 / figures.references as f64;
-        line("written", format!("{} of the references are of pages that were written to meanwhile", percent(share)));
+        let share = written as f64 / figures.written_known as f64;
+        let of = match figures.references - figures.written_known {
+            0 => String::new(),
+            unknown => format!(" (of {unknown} it is not known)"),
+        };
+        line(
+            "written",
+            format!("{} of the references are of pages that were written to meanwhile{of}", percent(share)),
+        );
     }
     line("patterns", patterns(&figures.patterns));
     for set in &figures.working_sets {

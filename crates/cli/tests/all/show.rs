@@ -1,6 +1,6 @@
 //! `hinterland trace show` as a user runs it.
 
-use hinterland_tape::{Head, Writer, import};
+use hinterland_tape::{Head, Reference, Region, Writer, Written, import};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -43,6 +43,29 @@ fn no_misses_are_told_for_memory_below_a_microset() {
     assert_eq!(said.matches("below a microset").count(), 3, "{said}");
     assert!(said.contains("– with 10 % local (400 KiB): below a microset\n"), "{said}");
     assert!(!text(&walk(&directory, 1)).contains("below a microset"));
+}
+
+#[test]
+fn what_was_written_to_is_a_share_of_what_is_known() {
+    let directory = tempfile::tempdir().unwrap();
+    let head = Head { page_bytes: 4096, microset_pages: 10, ..Head::default() };
+    let mut writer = Writer::new(Vec::new(), &head).unwrap();
+    let region = writer.region(&Region { name: "far".into(), pages: 20 }).unwrap();
+    for page in 0..20 {
+        writer.touch(&Reference { region, page, ..Reference::default() }).unwrap();
+        if page == 9 {
+            writer.end_microset(Written::All).unwrap();
+        }
+    }
+    // Of the microset in which the program ends it is not known.
+    writer.finish().unwrap();
+    let path = directory.path().join("written.trace");
+    std::fs::write(&path, writer.sink()).unwrap();
+    let figures: Value = serde_json::from_slice(&show(&path, &["--json"]).stdout).unwrap();
+    assert_eq!((&figures["written"], &figures["written_known"]), (&10.into(), &10.into()));
+    let said = text(&path);
+    let words = "100.0 % of the references are of pages that were written to meanwhile (of 10 it is not known)";
+    assert!(said.contains(words), "{said}");
 }
 
 #[test]
