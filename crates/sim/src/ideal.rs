@@ -21,7 +21,7 @@ pub(crate) fn replay(
     let next = next_uses(work);
     let mut figures = Figures { cpu_ns: work.cpu_ns(), ..Figures::default() };
     // `Resident`, `Remote` or `Untouched`.
-    let mut pages = vec![Page::default(); work.slots()];
+    let mut pages = work.pages();
     let mut lost = work.lost().iter().peekable();
     let mut link: Link<bool> = Link::new(&setup.link);
     let mut local = 0;

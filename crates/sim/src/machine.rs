@@ -91,7 +91,7 @@ impl<'a> Machine<'a> {
             policy,
             arbiter,
             account: Account::new(),
-            pages: vec![Page::default(); work.slots()],
+            pages: work.pages(),
             since_ns: vec![0; work.slots()],
             chunks: ChunkQueue::default(),
             prefetch_cache: PrefetchCache::default(),

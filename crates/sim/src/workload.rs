@@ -7,6 +7,7 @@
 //!
 //! The program's clock is the processor time of all its threads added up, in the order of the trace: as on one processor.
 
+use crate::page::{Marks, Page, State};
 use hinterland_tape::{Discard, Entry, Reference, Slots, Written};
 use hinterland_units::{PAGE_BYTES, PageNo};
 
@@ -70,6 +71,8 @@ pub struct Workload {
     /// First touch and number of each interval.
     intervals: Vec<(u32, u32)>,
     lost: Vec<Lost>,
+    /// Slots of pages that the program had when it began.
+    inherited: Vec<u32>,
 }
 
 impl Workload {
@@ -96,7 +99,19 @@ impl Workload {
             slots: Slots::default(),
             intervals: Vec::new(),
             lost: Vec::new(),
+            inherited: Vec::new(),
         }
+    }
+
+    /// The pages as they are at first: a forked child's are far where it has them of its parent, all others have no content.
+    pub(crate) fn pages(&self) -> Vec<Page> {
+        let mut pages = vec![Page::default(); self.slots()];
+        for slot in &self.inherited {
+            let page = &mut pages[*slot as usize];
+            page.state = State::Remote;
+            page.marks.set(Marks::COPIED, true);
+        }
+        pages
     }
 
     /// The program's intervals: index of the first touch, and number.
@@ -168,6 +183,9 @@ pub struct Collector {
     now_ns: u64,
     intervals: Vec<(u32, u32)>,
     lost: Vec<Lost>,
+    /// The program was forked, and what it touches may have content already.
+    is_forked: bool,
+    inherited: Vec<u32>,
 }
 
 impl Collector {
@@ -176,15 +194,24 @@ impl Collector {
         Collector { fixed_ns, ..Collector::default() }
     }
 
+    /// The same of a program that went on in its parent's at a fork, if it `is_forked`: references that are no first ones are then of pages that it has.
+    pub fn forked(self, is_forked: bool) -> Collector {
+        Collector { is_forked, ..self }
+    }
+
     /// Adds what a trace says next.
     ///
     /// # Errors
     /// [`WorkloadError::TooLong`].
     pub fn entry(&mut self, entry: &Entry<'_>) -> Result<(), WorkloadError> {
         match entry {
-            Entry::Touch(Reference { thread, region, page, cpu_ns, interval, .. }) => {
+            Entry::Touch(Reference { thread, region, page, cpu_ns, interval, is_first, .. }) => {
                 self.enter_interval(*interval);
+                let pages = self.touched_pages;
                 self.push(*thread, *region, *page, *cpu_ns)?;
+                if self.is_forked && !is_first && self.touched_pages > pages {
+                    self.inherited.extend(self.touches.last().map(|touch| touch.slot));
+                }
             }
             Entry::Discard(discard) => self.discard(discard),
             Entry::MicrosetEnd { references, written } => self.write(*references, *written),
@@ -281,8 +308,8 @@ impl Collector {
                 first_pages[chunk as usize] = first;
             }
         }
-        let Collector { touches, touched, touched_pages, slots, intervals, lost, .. } = self;
-        Ok(Workload { touches, first_pages, chunks, touched, touched_pages, slots, intervals, lost })
+        let Collector { touches, touched, touched_pages, slots, intervals, lost, inherited, .. } = self;
+        Ok(Workload { touches, first_pages, chunks, touched, touched_pages, slots, intervals, lost, inherited })
     }
 }
 
@@ -340,5 +367,18 @@ mod tests {
             collector.push(0, region, u32::MAX, 0).unwrap();
         }
         assert!(matches!(collector.finish(), Err(WorkloadError::TooWide { .. })));
+    }
+
+    #[test]
+    fn a_forked_child_has_pages_that_are_no_first_touches() {
+        let of = |is_forked: bool| {
+            let mut collector = Collector::new(None).forked(is_forked);
+            for (page, is_first) in [(3, false), (4, true), (3, false), (4, false)] {
+                collector.entry(&Entry::Touch(Reference { page, is_first, ..Reference::default() })).unwrap();
+            }
+            collector.finish().unwrap().pages()[3..5].iter().map(|page| page.state).collect::<Vec<_>>()
+        };
+        assert_eq!(of(true), [State::Remote, State::Untouched]);
+        assert_eq!(of(false), [State::Untouched; 2]);
     }
 }

@@ -78,7 +78,7 @@ pub fn whole(path: &Path) -> Result<Whole, String> {
     if !head.has_cpu_times {
         return Err(refuse(&"the trace has no times, so nothing can be predicted: record one with `hinterland trace`"));
     }
-    let (mut collector, mut study) = (Collector::new(None), FeatureStudy::default());
+    let (mut collector, mut study) = (Collector::new(None).forked(head.is_forked), FeatureStudy::default());
     let mut references = trace.references();
     while let Some(entry) = references.next_entry() {
         let again = "; nothing is predicted from a damaged trace: record it again";
@@ -112,7 +112,7 @@ fn notes_of(work: &Workload, is_closed: bool) -> Vec<String> {
 fn collect(args: &SimArgs, trace: &Trace<'_>) -> Result<(Workload, Vec<String>, bool), Refusal> {
     let workload = |source| Refusal::Workload { path: args.trace.clone(), source };
     let fixed_ns = args.reference_ns.or((!trace.head().has_cpu_times).then_some(0));
-    let mut collector = Collector::new(fixed_ns);
+    let mut collector = Collector::new(fixed_ns).forked(trace.head().is_forked);
     let (mut readable, mut damage): (usize, Vec<TraceError>) = (0, Vec::new());
     let mut references = trace.references();
     while let Some(next) = references.next_entry() {

@@ -89,14 +89,16 @@ pub struct Figures {
     pub pages: u64,
     /// References to pages without content: those that were never touched before, or have lost it.
     pub first_touches: u64,
+    /// Pages that a forked child had of its parent, of those that it touches.
+    pub inherited_pages: u64,
     /// Pages whose content was given up, counted as often as it was.
     pub discards: DiscardFigures,
     /// References whose page was written to in its microset; none: the trace does not tell.
     pub written: Option<u64>,
-    /// By region.
-    pub regions: Vec<RegionFigures>,
     /// References of which the trace tells whether their page was.
     pub written_known: u64,
+    /// By region.
+    pub regions: Vec<RegionFigures>,
     /// Patterns of all threads.
     pub patterns: PatternFigures,
     /// By thread.
@@ -242,6 +244,7 @@ impl Read {
     fn all(trace: &Trace<'_>, mut each: impl FnMut(&Reference)) -> Read {
         let mut references = trace.references();
         let (mut study, mut touched, mut damage) = (Study::new(), BTreeSet::new(), Vec::new());
+        study.is_forked = trace.head().is_forked;
         loop {
             match references.next_entry() {
                 Some(Ok(entry)) => {
@@ -267,7 +270,7 @@ impl Read {
 
     fn figures(&self, head: &Head) -> Figures {
         let (study, pages) = (&self.study, self.touched.len() as u64);
-        let first_touches = study.distances.first_touches();
+        let first_touches = study.first_touches();
         let discarded = |cause: Cause| study.discarded[cause as usize];
         let region_pages = |number: usize| {
             let number = number as u64;
@@ -300,6 +303,7 @@ impl Read {
             microsets: self.microsets,
             pages,
             first_touches,
+            inherited_pages: study.inherited,
             discards: DiscardFigures {
                 freed: discarded(Cause::Freed),
                 discarded: discarded(Cause::Discarded),
@@ -307,11 +311,11 @@ impl Read {
                 moved: discarded(Cause::Moved),
             },
             written: (study.known > 0).then_some(study.written),
+            written_known: study.known,
             regions: (0..)
                 .zip(&self.regions)
                 .map(|(number, name)| RegionFigures { name: name.clone(), pages: region_pages(number) })
                 .collect(),
-            written_known: study.known,
             patterns: patterns(study.shares()),
             threads: study
                 .threads

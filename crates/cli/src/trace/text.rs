@@ -44,9 +44,12 @@ pub fn of(figures: &Figures, path: &Path) -> String {
         format!(
             "{}, {} of them of pages that had lost their content",
             figures.first_touches,
-            figures.first_touches.saturating_sub(figures.pages)
+            (figures.first_touches + figures.inherited_pages).saturating_sub(figures.pages)
         ),
     );
+    if figures.inherited_pages > 0 {
+        line("inherited", format!("{} pages, which its parent had before the fork", figures.inherited_pages));
+    }
     let DiscardFigures { freed, discarded, unmapped, moved } = &figures.discards;
     if freed + discarded + unmapped + moved > 0 {
         line("given up", format!("pages: {freed} freed, {discarded} discarded, {unmapped} unmapped, {moved} moved"));

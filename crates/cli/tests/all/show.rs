@@ -69,6 +69,30 @@ fn what_was_written_to_is_a_share_of_what_is_known() {
 }
 
 #[test]
+fn what_a_forked_child_has_of_its_parent_is_no_first_touch() {
+    let directory = tempfile::tempdir().unwrap();
+    let head = Head { page_bytes: 4096, microset_pages: 1, process: 7, is_forked: true, ..Head::default() };
+    let mut writer = Writer::new(Vec::new(), &head).unwrap();
+    let region = writer.region(&Region { name: "far".into(), pages: 20 }).unwrap();
+    for page in (0..2).flat_map(|_| 0..20) {
+        writer.touch(&Reference { region, page, is_first: page < 5, ..Reference::default() }).unwrap();
+        writer.end_microset(Written::None).unwrap();
+    }
+    writer.finish().unwrap();
+    let path = directory.path().join("child.trace");
+    std::fs::write(&path, writer.sink()).unwrap();
+    let figures: Value = serde_json::from_slice(&show(&path, &["--json"]).stdout).unwrap();
+    assert_eq!((&figures["first_touches"], &figures["inherited_pages"]), (&5.into(), &15.into()));
+    assert_eq!(
+        (&figures["miss_ratios"][7]["misses"], &figures["miss_ratios"][7]["first_touches"]),
+        (&20.into(), &5.into())
+    );
+    let said = text(&path);
+    assert!(said.contains("5, 0 of them of pages that had lost their content"), "{said}");
+    assert!(said.contains("15 pages, which its parent had before the fork"), "{said}");
+}
+
+#[test]
 fn a_folder_without_traces_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     for flags in [&[][..], &["--json"]] {

@@ -3,6 +3,7 @@
 use hinterland_sim::{
     Collector, Costs, Duplex, FaultPath, Figures, LinkModel, LinkShare, Setup, Workload, pages_in_order, simulate,
 };
+use hinterland_tape::{Entry, Reference};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES};
 
 /// Local pages: the fewest. Watermarks at 192 and 128, four chunks of 64; the swap cache keeps none (256/32/64).
@@ -47,6 +48,20 @@ fn what_fits_costs_its_first_touches() {
         assert_eq!((figures.first, figures.resident, figures.major), (190, 380, 0), "{eviction}");
         assert_eq!((figures.stalled_ns, figures.link_bytes), (190 * 1_000, 0), "{eviction}");
         assert_eq!(figures.run_ns(), 570 * 10_000 + 190_000);
+    }
+}
+
+#[test]
+fn what_a_forked_child_has_of_its_parent_is_fetched() {
+    let mut collector = Collector::new(Some(10_000)).forked(true);
+    for page in (0..2).flat_map(|_| 0..4_096) {
+        collector.entry(&Entry::Touch(Reference { page, is_first: page < 96, ..Reference::default() })).unwrap();
+    }
+    let work = collector.finish().unwrap();
+    for eviction in ["fifo", "lru"] {
+        let figures = played(&work, &setup(costs()), eviction, "none");
+        assert_eq!(figures.first, 96, "{eviction}: {figures:?}");
+        assert!(figures.major >= 4_000 + 3_000, "{eviction}: {figures:?}");
     }
 }
 

@@ -44,6 +44,10 @@ pub struct Study {
     pub distances: StackDistances,
     /// Pages whose content was given up, by [`Cause`].
     pub discarded: [u64; 4],
+    /// The program went on in its parent's at a fork: references that are no first touches are then of pages that it has ([`crate::Head::is_forked`]).
+    pub is_forked: bool,
+    /// Pages that it had, of those that it touches.
+    pub inherited: u64,
     /// References of which the trace tells whether their page was written to.
     pub known: u64,
     /// Of these, those whose page was.
@@ -90,7 +94,13 @@ impl Study {
         thread.cpu_ns = reference.cpu_ns;
         thread.shares.count(thread.patterns.reference(reference.position()));
         thread.pages += u64::from(thread.touched.insert(reference.position()));
-        self.distances.reference(reference.position());
+        let is_new = self.distances.reference(reference.position()) == Recency::First;
+        self.inherited += u64::from(is_new && self.is_forked && !reference.is_first);
+    }
+
+    /// References to pages without content: the misses of memory in which everything fits, but for what it had.
+    pub fn first_touches(&self) -> u64 {
+        self.distances.first_touches() - self.inherited
     }
 
     /// The shares of all threads together.
