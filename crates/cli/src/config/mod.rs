@@ -323,7 +323,10 @@ pub fn changed_bounds(config: &RunConfig, host: &Host, now: Bounds, asked: Writt
 
 /// How much comes to a thread that waits for a page, where blocks have that size: as `asked` for, or else as it is `now`; single pages then become
 /// `auto`.
-fn granularity_with(
+///
+/// # Errors
+/// A block's size, and pages alone asked for.
+pub fn granularity_with(
     block: Option<ByteCount>,
     asked: Option<GranularityName>,
     now: GranularityName,

@@ -14,6 +14,7 @@ pub use combinations::Combination;
 pub use read::{Whole, whole as read_whole};
 
 use crate::args::prefetchers;
+use crate::config::granularity_with;
 use crate::error::{EXIT_REFUSED, complain};
 use crate::print;
 use clap::{Args, ValueEnum};
@@ -57,9 +58,9 @@ pub struct SimArgs {
     /// Bound on prefetched pages that are not known to be used, as `run` has it: a size. Default: what the windows need
     #[arg(long, value_name = "SIZE", value_parser = parse_prefetch_cache)]
     prefetch_cache: Option<ByteCount>,
-    /// How much comes to a thread that waits for a page, as `run` has it: page, block, both or auto
-    #[arg(long, value_name = "GRANULARITY", value_parser = granularity, default_value = "page")]
-    granularity: Granularity,
+    /// How much comes to a thread that waits for a page, as `run` has it: page, block, both or auto [default: page; with --block: auto]
+    #[arg(long, value_name = "GRANULARITY", value_parser = granularity)]
+    granularity: Option<GranularityName>,
     /// Size of a block, as `run` has it: a power of two from 4K to 2M. Default: bandwidth times delay of the link
     #[arg(long, value_name = "SIZE|auto", value_parser = block)]
     block: Option<Block>,
@@ -84,9 +85,8 @@ pub struct SimArgs {
 }
 
 /// Reads a granularity as `run` does.
-fn granularity(text: &str) -> Result<Granularity, String> {
-    let named: GranularityName = text.parse().map_err(|error: EnvError| error.to_string())?;
-    Granularity::named(named.name()).ok_or_else(|| format!("'{text}' cannot be simulated"))
+fn granularity(text: &str) -> Result<GranularityName, EnvError> {
+    text.parse()
 }
 
 /// A block's size as `run` takes it; `None`: auto.
@@ -122,7 +122,7 @@ Examples:
   hinterland sim app.trace --local 25%
   hinterland sim app.trace --local 25% --prefetch all --evict all --link rdma-25g,tcp-10g,ssd
   hinterland sim app.trace --local 25% --prefetch none,auto,tape
-  hinterland sim app.trace --local 25% --granularity auto --block 64K
+  hinterland sim app.trace --local 25% --block 64K
   hinterland sim third.trace --local 25% --prefetch none,auto --tape of-first-and-second.tape
   hinterland sim app.trace --local 512M --prefetch none,leap --link 2us:100Gb/s --json | jq '.rows[].slowdown'
 
@@ -156,6 +156,8 @@ enum Refusal {
     Tape(TapeError),
     #[error("{0}")]
     Setup(#[from] SetupError),
+    #[error("--block: {0}")]
+    Block(String),
     #[error("the figures cannot be written as JSON: {0}")]
     Json(#[from] serde_json::Error),
     #[error("stdout: {0}")]
@@ -183,6 +185,7 @@ pub fn run(args: &SimArgs) -> ExitCode {
 
 fn simulate(args: &SimArgs) -> Result<(), Refusal> {
     // Names first: reading may take long.
+    args.granularity_with_block().map_err(Refusal::Block)?;
     let combinations = combinations::of(args)?;
     let traced = read::trace(args, combinations.iter().any(Combination::is_tape))?;
     let tape = traced.tape.as_deref().map(Tape::open).transpose().map_err(Refusal::Tape)?;
@@ -196,12 +199,20 @@ fn simulate(args: &SimArgs) -> Result<(), Refusal> {
 }
 
 impl SimArgs {
+    /// As `run` has it: a block's size asks for blocks.
+    fn granularity_with_block(&self) -> Result<GranularityName, String> {
+        granularity_with(self.block.flatten(), self.granularity, GranularityName::Page)
+    }
+
+    /// What is replayed over a link. That block and granularity go together was checked.
     fn setup(&self, link: &LinkModel) -> Setup {
+        let name = self.granularity_with_block().unwrap_or(GranularityName::Page).name();
+        let granularity = Granularity::named(name).unwrap_or_default();
         let pages = |size: ByteCount| u32::try_from(size.0 / PAGE_BYTES as u64).unwrap_or(u32::MAX);
         Setup {
             window_pages_max: self.read_ahead,
             prefetch_cache_pages: self.prefetch_cache.map(pages),
-            blocks: Blocks { granularity: self.granularity, pages: self.block.flatten().map(pages) },
+            blocks: Blocks { granularity, pages: self.block.flatten().map(pages) },
             written_percent: self.written,
             seed: self.seed,
             ..Setup::new(self.local, link.clone()).on(self.fault_path.model())

@@ -74,6 +74,20 @@ fn the_table_has_a_row_for_each_combination() {
 }
 
 #[test]
+fn a_blocks_size_asks_for_blocks_as_in_a_run() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = trace(&directory);
+    let asked = |arguments: &[&str]| {
+        let options = ["--local", "16M", "--prefetch", "none", "--evict", "fifo", "--link", "tcp-10g"];
+        json(&path, &[&options[..], arguments].concat())["rows"][0]["blocks_asked"].as_u64().unwrap()
+    };
+    assert_eq!([asked(&[]), asked(&["--granularity", "page"]), asked(&["--block", "auto"])], [0; 3]);
+    assert!(asked(&["--block", "64K"]) > 0 && asked(&["--block", "64K", "--granularity", "both"]) > 0);
+    let refused = refusal(&path, &["--block", "64K", "--granularity", "page"]);
+    assert!(refused.contains("--block: no blocks are asked for with --granularity page"), "{refused}");
+}
+
+#[test]
 fn a_tape_of_the_trace_is_one_more_row_without_major_faults() {
     let directory = tempfile::tempdir().unwrap();
     let path = trace(&directory);
