@@ -10,11 +10,12 @@ use crate::launch;
 use crate::output;
 use clap::Args;
 use hinterland_abi::{EnvError, FaultPathName, PrefetchName, TRACES_MAX, TraceRow, parse_microset, variables};
+use hinterland_tape::Trace;
 use hinterland_units::{ByteCount, Foreign};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::fs;
-use std::io::ErrorKind;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -190,16 +191,34 @@ impl Recording {
         };
         eprintln!("  {:<14} {begun} with {references} references, {size}: {shown}{open}", "traces");
         if let Some(largest) = totals.principal() {
-            let file = self.shown.join(format!("{}.trace", largest.pid)).display().to_string();
-            let file = Foreign(&file);
+            let file = largest_trace(&self.shown, largest.pid, &largest.program);
+            let file = file.map_or(String::new(), |file| format!(": {}", Foreign(&file.display().to_string())));
             eprintln!(
-                "  {:<14} most memory was that of {}, process {}: {file}",
+                "  {:<14} most memory was that of {}, process {}{file}",
                 "",
                 Foreign(&largest.program),
                 largest.pid
             );
         }
     }
+}
+
+/// The largest trace of a process in a folder while it was that program; where it calls exec, each program has a trace of its own.
+fn largest_trace(folder: &Path, pid: i32, program: &str) -> Option<PathBuf> {
+    /// Holds the head of any trace.
+    const HEAD_BYTES_MAX: u64 = 2 << 20;
+    let pid = pid.to_string();
+    let is_of = |path: &PathBuf| {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        let is_named = name.strip_prefix(&pid).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'));
+        let head = || {
+            let mut head = Vec::new();
+            File::open(path)?.take(HEAD_BYTES_MAX).read_to_end(&mut head).map(|_| head)
+        };
+        is_named && head().is_ok_and(|head| Trace::open(&head).is_ok_and(|trace| trace.head().program == program))
+    };
+    let of_program = folder::paths(folder).ok()?.into_iter().filter(is_of);
+    of_program.max_by_key(|path| fs::metadata(path).map_or(0, |file| file.len()))
 }
 
 /// The programs of the processes beside `pid` that held the most, in brackets.
@@ -214,4 +233,28 @@ fn programs(totals: &Totals, pid: i32) -> String {
     let named: Vec<String> = rows.iter().take(NAMED_MAX).map(|row| Foreign(&name(&row.program)).to_string()).collect();
     let more = if rows.len() > NAMED_MAX { " …" } else { "" };
     if named.is_empty() { String::new() } else { format!(" ({}{more})", named.join(", ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hinterland_tape::{Head, Writer};
+
+    #[test]
+    fn of_a_process_that_called_exec_the_trace_of_the_program_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, program) in [("7.trace", "/bin/sh"), ("7-2.trace", "/bin/app"), ("71.trace", "/bin/app")] {
+            let head = Head { program: program.into(), ..Head::default() };
+            let mut writer = Writer::new(Vec::new(), &head).unwrap();
+            writer.finish().unwrap();
+            fs::write(folder.path().join(name), writer.sink()).unwrap();
+        }
+        let named = |pid: i32, program: &str| {
+            let path = largest_trace(folder.path(), pid, program)?;
+            Some(path.file_name().unwrap().to_string_lossy().into_owned())
+        };
+        assert_eq!(named(7, "/bin/app").as_deref(), Some("7-2.trace"));
+        assert_eq!(named(7, "/bin/sh").as_deref(), Some("7.trace"));
+        assert_eq!([named(7, "/bin/other"), named(8, "/bin/app")], [None, None]);
+    }
 }
