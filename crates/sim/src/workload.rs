@@ -12,6 +12,8 @@ use hinterland_tape::{Discard, Entry, Reference, Slots, Written};
 use hinterland_units::{PAGE_BYTES, PageNo};
 
 const CHUNK_PAGES: u32 = Slots::CHUNK_PAGES;
+/// Nanoseconds of processor time at most, 146 years: stalls are added, and moments stay below 2^64.
+const CPU_NS_MAX: u64 = 1 << 62;
 /// Chunks at most: page numbers have 32 bits.
 const CHUNKS_MAX: usize = 1 << 23;
 
@@ -54,6 +56,9 @@ pub enum WorkloadError {
     /// More than 2^32 − 2 references.
     #[error("there are more than {max} references; cut the trace", max = u32::MAX - 1)]
     TooLong,
+    /// More than 2^62 ns.
+    #[error("its processor times add up to more than {max} seconds, which no program takes", max = CPU_NS_MAX / 1_000_000_000)]
+    TooLate,
 }
 
 /// See the module.
@@ -202,7 +207,7 @@ impl Collector {
     /// Adds what a trace says next.
     ///
     /// # Errors
-    /// [`WorkloadError::TooLong`].
+    /// [`WorkloadError::TooLong`], [`WorkloadError::TooLate`].
     pub fn entry(&mut self, entry: &Entry<'_>) -> Result<(), WorkloadError> {
         match entry {
             Entry::Touch(Reference { thread, region, page, cpu_ns, interval, is_first, .. }) => {
@@ -244,15 +249,17 @@ impl Collector {
     /// Adds a reference: `thread`, which had taken `cpu_ns` of processor time, touched `page` of `region`.
     ///
     /// # Errors
-    /// [`WorkloadError::TooLong`].
+    /// [`WorkloadError::TooLong`], [`WorkloadError::TooLate`].
     pub fn push(&mut self, thread: u32, region: u32, page: u32, cpu_ns: u64) -> Result<(), WorkloadError> {
         if self.touches.len() >= u32::MAX as usize - 1 {
             return Err(WorkloadError::TooLong);
         }
-        self.now_ns += match self.fixed_ns {
+        let passed_ns = match self.fixed_ns {
             Some(ns) => ns,
             None => self.passed(thread, cpu_ns),
         };
+        let now_ns = self.now_ns.checked_add(passed_ns).filter(|now| *now <= CPU_NS_MAX);
+        self.now_ns = now_ns.ok_or(WorkloadError::TooLate)?;
         let slot = self.slots.slot(region, page);
         self.touched.resize(self.slots.count(), false);
         if !std::mem::replace(&mut self.touched[slot as usize], true) {
@@ -380,5 +387,13 @@ mod tests {
         };
         assert_eq!(of(true), [State::Remote, State::Untouched]);
         assert_eq!(of(false), [State::Untouched; 2]);
+    }
+
+    #[test]
+    fn times_that_no_program_takes_are_refused() {
+        assert_eq!(Collector::new(Some(u64::MAX)).push(0, 0, 0, 0), Err(WorkloadError::TooLate));
+        let mut collector = Collector::new(None);
+        collector.push(0, 0, 0, CPU_NS_MAX).unwrap();
+        assert_eq!(collector.push(1, 0, 0, CPU_NS_MAX), Err(WorkloadError::TooLate));
     }
 }

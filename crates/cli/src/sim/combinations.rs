@@ -120,6 +120,7 @@ mod tests {
             ("--granularity line", "'line' is no granularity"),
             ("--block 3M", "'3M' is neither auto nor the size of a block"),
             ("--written 101", "not a whole number from 0 to 100; write for example --written 50"),
+            ("--reference-ns 18446744073709551615", "not a whole number from 0 to 1000000000"),
             ("--read-ahead 513", "not a whole number from 0 to 512; write for example --read-ahead 64"),
         ] {
             let refusal = of_line(line).err().unwrap_or_default();

@@ -68,7 +68,7 @@ pub struct SimArgs {
     #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = whole_number::<u8>(..=100, "--written 50"))]
     written: u8,
     /// Processor time from each reference to the next, in nanoseconds, instead of the trace's
-    #[arg(long, value_name = "NS", value_parser = whole_number::<u64>(.., "--reference-ns 200"))]
+    #[arg(long, value_name = "NS", value_parser = whole_number::<u64>(..=1_000_000_000, "--reference-ns 200"))]
     reference_ns: Option<u64>,
     /// Chooses which pages are written to
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number::<u64>(.., "--seed 7"))]

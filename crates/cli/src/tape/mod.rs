@@ -75,7 +75,7 @@ pub struct PlanArgs {
     #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = whole_number::<u8>(..=100, "--written 50"))]
     written: u8,
     /// Processor time from each reference to the next, in nanoseconds, instead of the trace's
-    #[arg(long, value_name = "NS", value_parser = whole_number::<u64>(.., "--reference-ns 200"))]
+    #[arg(long, value_name = "NS", value_parser = whole_number::<u64>(..=1_000_000_000, "--reference-ns 200"))]
     reference_ns: Option<u64>,
     /// Figures of a run of the program in which pages came and left, as `hinterland run --stats` writes them: what the pager's work costs with
     /// this data on this machine. Without it the predicted times are at least what is to be expected
