@@ -133,7 +133,7 @@ fn advice_of(trace: &Path, slowdown: Slowdown, path: FaultPathArg, costs: &Costs
     }
     let predictions =
         predict::all(&traced.work, sizes, path.model(), &costs.backends, slowdown.factor()).map_err(refuse)?;
-    Ok(Advice::of(trace, &traced, sizes, slowdown, costs, &predictions))
+    Ok(Advice::of(trace, &traced, sizes, path, slowdown, costs, &predictions))
 }
 
 fn advise(args: &AdviseArgs) -> Result<(), String> {

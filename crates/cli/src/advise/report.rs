@@ -2,9 +2,10 @@
 
 use super::costs::{Backend, Costs};
 use super::predict::{Prediction, SIZES_PERCENT, Sizes};
+use crate::encode::shell_word;
 use crate::report::members::documented;
 use crate::report::{bytes, count, percent};
-use crate::sim::Whole;
+use crate::sim::{FaultPathArg, Whole};
 use crate::table::table;
 use hinterland_tape::study::{FRAGMENT_PAGES, Features, WINDOW_REFERENCES};
 use hinterland_units::{Budget, Foreign, PAGE_BYTES, Slowdown};
@@ -93,6 +94,7 @@ impl Advice {
         path: &Path,
         traced: &Whole,
         sizes: Sizes,
+        fault_path: FaultPathArg,
         asked: Slowdown,
         costs: &Costs,
         predictions: &[Prediction],
@@ -115,7 +117,9 @@ impl Advice {
                 prefetching_gain: prediction.without_prefetching / here,
                 command: backend.far.as_ref().filter(|_| local_bytes < touched_bytes).map(|far| {
                     let mebibytes = local_bytes >> 20;
-                    format!("hinterland run --local {mebibytes}M --far '{far}' -- {}", traced.program)
+                    let on = if fault_path == FaultPathArg::Monitor { " --fault-path monitor" } else { "" };
+                    let (far, program) = (shell_word(far), shell_word(&traced.program));
+                    format!("hinterland run --local {mebibytes}M --far {far}{on} -- {program}")
                 }),
             }
         };

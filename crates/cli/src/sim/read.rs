@@ -17,6 +17,8 @@ pub struct Traced {
     pub work: Workload,
     /// What could not be read, in words.
     pub damage: Vec<String>,
+    /// That, and what else a reader of the figures must know.
+    pub notes: Vec<String>,
     /// Its program closed it.
     pub whole: bool,
     /// There are times, from the trace or from the user.
@@ -41,8 +43,9 @@ pub fn trace(args: &SimArgs, with_tape: bool) -> Result<Traced, Refusal> {
         None if with_tape => Some(planned(args, &trace, &work)?),
         None => None,
     };
-    let traced = Traced { head, work, damage, whole, has_times, tape };
-    for note in notes(args, &traced) {
+    let mut traced = Traced { head, work, damage, notes: Vec::new(), whole, has_times, tape };
+    traced.notes = notes(args, &traced);
+    for note in &traced.notes {
         complain(format_args!("{}: {note}", path.display()));
     }
     Ok(traced)

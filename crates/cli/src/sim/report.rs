@@ -15,6 +15,8 @@ pub struct Report {
     pub program: String,
     /// What could not be read of it.
     pub damage: Vec<String>,
+    /// That, and what else a reader of the figures must know, as it is said on stderr.
+    pub notes: Vec<String>,
     /// References that were replayed.
     pub references: u64,
     /// Different pages.
@@ -127,6 +129,7 @@ pub fn of(args: &SimArgs, traced: &Traced, combinations: &[Combination], figures
         trace: args.trace.display().to_string(),
         program: traced.head.program.clone(),
         damage: traced.damage.clone(),
+        notes: traced.notes.clone(),
         references: work.touches().len() as u64,
         pages: work.touched_pages(),
         local_pages: combinations.first().map_or(0, |one| one.setup.frames(work)),

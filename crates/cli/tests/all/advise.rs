@@ -40,10 +40,12 @@ fn backends_are_ranked_by_effectiveness_and_the_cheapest_has_a_command() {
     assert_eq!(advice["least_size_bytes"], 16 << 20);
     let numa = backends.iter().find(|one| one["name"] == "numa").expect("it is one of them");
     let ssd = backends.iter().find(|one| one["name"] == "ssd").expect("it is one of them");
-    assert!(numa["command"].as_str().unwrap().contains("--far 'numa:NODE'") && numa["cost"] == 0.5, "{numa}");
+    assert!(numa["command"].as_str().unwrap().ends_with("--far numa:NODE -- walk") && numa["cost"] == 0.5, "{numa}");
     assert!(numa["slowdowns"][0].as_f64() < ssd["slowdowns"][0].as_f64(), "{numa} {ssd}");
     let features = &advice["features"];
     assert_eq!((&features["fragment_ratio"], &features["longest_sequential_run_pages"]), (&0.0.into(), &8192.into()));
+    let monitor = text(advise(&[&path, "--slowdown", "3", "--fault-path", "monitor"]).stdout);
+    assert!(monitor.contains(" --fault-path monitor -- walk\n"), "what was predicted for: {monitor}");
     let table = text(advise(&[&path, "--slowdown", "3"]).stdout);
     let cheapest = advice["cheapest"].as_str().unwrap();
     assert!(table.contains(&format!("{cheapest} keeps the slowdown of 3 at the least cost")), "{table}");

@@ -235,6 +235,10 @@ fn what_the_figures_cannot_say_is_said() {
     };
     assert!(said(&["--local", "1G"]).contains("all that it touches (32 MiB) is local"));
     assert_eq!(said(&["--local", "16M"]), "");
+    let notes =
+        |local: &str| json(&path, &["--local", local, "--link", "ssd", "--prefetch", "none"])["notes"].to_string();
+    assert_eq!(notes("16M"), "[]");
+    assert!(notes("1G").contains("all that it touches (32 MiB) is local"), "{}", notes("1G"));
     let table = |prefetch: &str| {
         let output = sim(&path, &["--link", "ssd", "--evict", "fifo", "--prefetch", prefetch]);
         String::from_utf8(output.stdout).unwrap()
