@@ -1,6 +1,20 @@
-"""What all benches take on the command line."""
+"""What all benches take on the command line, and what none takes from the user's settings."""
 import argparse
+import os
 from pathlib import Path
+
+
+def take_settings_away() -> None:
+    """Takes what the user has set for Hinterland away from this process and what it starts: variables, but for the library and the
+    tests' own, and the settings file. What is measured has the settings that a bench says."""
+    kept = ("HINTERLAND_TEST_", "HINTERLAND_LIBRARY")
+    for name in [name for name in os.environ if name.startswith("HINTERLAND_") and not name.startswith(kept)]:
+        del os.environ[name]
+    os.environ["HINTERLAND_CONFIG"] = os.devnull
+
+
+# On import, by every bench: it is before the first program is started.
+take_settings_away()
 
 
 def options(about: str, repeat: int | None = None, repeats: str = "rounds") -> argparse.ArgumentParser:

@@ -1,11 +1,16 @@
 //! The two executables of a measurement: this one, which is also the worker, and the launcher that manages it.
 
 use crate::error::BenchError;
+use hinterland_abi::{SETTINGS, variables};
 use std::env;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// The launcher's file name.
 const LAUNCHER: &str = "hinterland";
+/// A settings file without settings: with it the launcher reads no other.
+const NO_SETTINGS: &str = "/dev/null";
 
 /// What a bench starts.
 #[derive(Clone, Debug)]
@@ -34,10 +39,44 @@ impl Executables {
     }
 }
 
+/// A command that nothing reaches of what the user has set for Hinterland, neither in variables nor in the settings file. Only
+/// `HINTERLAND_LIBRARY` stays: which library is measured is the caller's choice.
+pub fn command(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    for setting in SETTINGS.iter().filter(|setting| setting.variable != variables::LIBRARY) {
+        command.env_remove(setting.variable);
+    }
+    command.env(variables::CONFIG, NO_SETTINGS);
+    command
+}
+
 /// This program.
 ///
 /// # Errors
 /// /proc does not name it.
 pub fn myself() -> Result<PathBuf, BenchError> {
     env::current_exe().map_err(BenchError::io("find", Path::new("/proc/self/exe")))
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// Fails unless `command` sets, of Hinterland's variables, `given` alone, and takes the user's values and settings file away.
+    pub fn assert_unreached(command: &Command, given: &[&str]) {
+        let said = |name: &str| command.get_envs().find(|(variable, _)| *variable == name).map(|(_, value)| value);
+        assert_eq!(said(variables::CONFIG), Some(Some(OsStr::new(NO_SETTINGS))));
+        for setting in
+            SETTINGS.iter().filter(|setting| ![variables::CONFIG, variables::LIBRARY].contains(&setting.variable))
+        {
+            let is_set =
+                said(setting.variable).unwrap_or_else(|| panic!("{} is the user's", setting.variable)).is_some();
+            assert_eq!(is_set, given.contains(&setting.variable), "{}", setting.variable);
+        }
+    }
+
+    #[test]
+    fn a_command_has_nothing_that_the_user_has_set() {
+        assert_unreached(&command("hinterland"), &[]);
+    }
 }

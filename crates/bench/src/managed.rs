@@ -2,7 +2,7 @@
 
 use super::paging::process::{Silence, WorkerProcess, in_words};
 use super::worker::{Hinterland, Measured, Message, WorkerArgs};
-use crate::executables::Executables;
+use crate::executables::{self, Executables};
 use hinterland_abi::Settings;
 use std::process::Command;
 use std::time::Duration;
@@ -22,16 +22,7 @@ pub fn run(
     settings: &Settings,
     args: &WorkerArgs,
 ) -> Result<Measured, String> {
-    let mut command = Command::new(&executables.launcher);
-    command.args(["run", "--quiet"]).args(flags).arg("--").arg(&executables.bench);
-    // What the user has set must not reach the run.
-    for (name, value) in settings.to_env() {
-        command.env_remove(name);
-        if !value.is_empty() {
-            command.env(name, value);
-        }
-    }
-    command.arg("worker").args(args.to_words());
+    let command = command(executables, flags, settings, args);
     let mut worker = WorkerProcess::start(command, None).map_err(|error| error.to_string())?;
     let ended = follow(&mut worker, args);
     if ended.is_err() {
@@ -44,6 +35,14 @@ pub fn run(
         Err(Silence::Failed(reason)) => Err(format!("{reason}: {stderr}")),
         Err(Silence::TimedOut(limit)) => Err(format!("no word for {} s: {stderr}", limit.as_secs())),
     }
+}
+
+fn command(executables: &Executables, flags: &[&str], settings: &Settings, args: &WorkerArgs) -> Command {
+    let mut command = executables::command(&executables.launcher);
+    command.envs(settings.to_env().into_iter().filter(|(_, value)| !value.is_empty()));
+    command.args(["run", "--quiet"]).args(flags).arg("--").arg(&executables.bench);
+    command.arg("worker").args(args.to_words());
+    command
 }
 
 fn follow(worker: &mut WorkerProcess, args: &WorkerArgs) -> Result<Measured, Silence> {
@@ -67,4 +66,32 @@ fn follow(worker: &mut WorkerProcess, args: &WorkerArgs) -> Result<Measured, Sil
 /// The pager's figures of a run of [`run`]'s.
 pub fn figures(measured: &Measured) -> &Hinterland {
     measured.paging.hinterland.as_ref().expect("`run` gives back managed runs alone")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::executables::tests::assert_unreached;
+    use clap::Parser;
+    use hinterland_abi::{FaultPathName, variables};
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: WorkerArgs,
+    }
+
+    #[test]
+    fn a_run_has_the_settings_that_are_given_alone() {
+        let executables = Executables { bench: "bench".into(), launcher: "hinterland".into() };
+        let worker =
+            "worker --pages 1 --hot-pages 1 --pattern random --threads 1 --accesses 1 --seconds-max 1 --seed 1";
+        let settings =
+            Settings { fault_path: FaultPathName::Inline, far: vec!["compressed".into()], ..Settings::default() };
+        let command = command(&executables, &[], &settings, &Line::parse_from(worker.split(' ')).args);
+        let given: Vec<&str> =
+            settings.to_env().into_iter().filter(|(_, value)| !value.is_empty()).map(|(name, _)| name).collect();
+        assert!(given.contains(&variables::FAR), "{given:?}");
+        assert_unreached(&command, &given);
+    }
 }

@@ -89,6 +89,35 @@ fn nonsense_is_refused_before_anything_is_set_up() {
     assert!(help.status.success() && String::from_utf8_lossy(&help.stdout).contains("--page-cluster"));
 }
 
+/// Each script that starts programs, after it has imported what it needs.
+#[test]
+fn scripts_take_nothing_that_the_user_has_set() {
+    let benches = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches");
+    let files = fs::read_dir(&benches).unwrap().map(|entry| entry.unwrap().path());
+    let scripts = files.filter(|path| path.extension().is_some_and(|extension| extension == "py"));
+    let starts =
+        |path: &Path| ["subprocess", "posix_spawn"].iter().any(|word| fs::read_to_string(path).unwrap().contains(word));
+    let mut count = 0;
+    for script in scripts.filter(|path| starts(path)) {
+        let name = script.file_stem().unwrap().to_str().unwrap().to_owned();
+        let said = "import os; print(*sorted(f'{name}={value}' for name, value in os.environ.items() if name.startswith('HINTERLAND_')))";
+        let output = Command::new("python3")
+            .current_dir(&benches)
+            .args(["-B", "-c", &format!("import {name}; {said}")])
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap())
+            .envs([("HINTERLAND_TAPE", "auto"), ("HINTERLAND_CONFIG", "/etc/mine.toml"), ("HINTERLAND_CPUS", "1")])
+            .envs([("HINTERLAND_LIBRARY", "/lib/mine.so"), ("HINTERLAND_TEST_FULL", "0")])
+            .output()
+            .unwrap();
+        let environment = String::from_utf8_lossy(&output.stdout).into_owned();
+        let wanted = "HINTERLAND_CONFIG=/dev/null HINTERLAND_LIBRARY=/lib/mine.so HINTERLAND_TEST_FULL=0\n";
+        assert_eq!(environment, wanted, "{name}: {}", String::from_utf8_lossy(&output.stderr));
+        count += 1;
+    }
+    assert!(count > 10, "{count} scripts in {}", benches.display());
+}
+
 #[test]
 fn a_wrong_command_line_is_a_refusal_and_help_names_the_users_command() {
     let output = bench("nonsense").output().unwrap();

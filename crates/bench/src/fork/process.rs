@@ -2,9 +2,8 @@
 
 use super::worker::{ForkWorkerArgs, Told};
 use crate::error::BenchError;
-use crate::executables::Executables;
+use crate::executables::{self, Executables};
 use crate::paging::tree;
-use hinterland_abi::variables;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -12,22 +11,10 @@ use procfs::process::{MMapPath, Process};
 use std::io::{BufRead, BufReader, Write};
 use std::ops::Range;
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What a user may have set.
-const SETTINGS: [&str; 9] = [
-    variables::LOCAL,
-    variables::RAM,
-    variables::FAR,
-    variables::HEAP,
-    variables::EVICT,
-    variables::PREFETCH,
-    variables::READ_AHEAD,
-    variables::PREFETCH_CACHE,
-    variables::FEATURES,
-];
 /// The far range (ARCHITECTURE.md).
 const FAR_ADDRESSES: Range<u64> = 0x4800_0000_0000..0x5400_0000_0000;
 /// A process that does not stop within this time is ending.
@@ -49,20 +36,10 @@ impl Forker {
         managed: Option<(&str, u64)>,
         args: &ForkWorkerArgs,
     ) -> Result<Forker, BenchError> {
-        let started = if managed.is_some() { &executables.launcher } else { &executables.bench };
-        let mut command = Command::new(started);
-        if let Some((path, local_bytes)) = managed {
-            command.args(["run", "--quiet", "--fault-path", path, "--local", &local_bytes.to_string()]);
-            command.arg("--").arg(&executables.bench);
-        }
-        // What the user has set must reach neither.
-        for name in SETTINGS {
-            command.env_remove(name);
-        }
-        command.args(["fork-worker", "--pages", &args.pages.to_string()]);
-        command.args(["--changed-pages", &args.changed_pages.to_string(), "--seed", &args.seed.to_string()]);
+        let mut command = command(executables, managed, args);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().map_err(BenchError::io("start", started))?;
+        let started = PathBuf::from(command.get_program());
+        let mut child = command.spawn().map_err(BenchError::io("start", &started))?;
         let output = BufReader::new(child.stdout.take().expect("piped"));
         let mut forker = Forker { child, output };
         forker.told()?;
@@ -133,9 +110,36 @@ impl Forker {
     }
 }
 
+/// A worker's command line.
+fn command(executables: &Executables, managed: Option<(&str, u64)>, args: &ForkWorkerArgs) -> Command {
+    let started = if managed.is_some() { &executables.launcher } else { &executables.bench };
+    let mut command = executables::command(started);
+    if let Some((path, local_bytes)) = managed {
+        command.args(["run", "--quiet", "--fault-path", path, "--local", &local_bytes.to_string()]);
+        command.arg("--").arg(&executables.bench);
+    }
+    command.args(["fork-worker", "--pages", &args.pages.to_string()]);
+    command.args(["--changed-pages", &args.changed_pages.to_string(), "--seed", &args.seed.to_string()]);
+    command
+}
+
 /// The proportional set of a process's private mappings in the far range.
 fn far_pss_bytes(process: &Process) -> u64 {
     let maps = process.smaps().map(|maps| maps.0).unwrap_or_default();
     let far = maps.iter().filter(|map| FAR_ADDRESSES.contains(&map.address.0) && map.pathname == MMapPath::Anonymous);
     far.filter_map(|map| map.extension.map.get("Pss")).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::executables::tests::assert_unreached;
+
+    #[test]
+    fn a_worker_has_nothing_that_the_user_has_set() {
+        let executables = Executables { bench: "bench".into(), launcher: "hinterland".into() };
+        let args = ForkWorkerArgs { pages: 1, changed_pages: 1, seed: 1 };
+        assert_unreached(&command(&executables, None, &args), &[]);
+        assert_unreached(&command(&executables, Some(("inline", 1 << 24)), &args), &[]);
+    }
 }

@@ -1,5 +1,6 @@
 //! Servers that the bench starts and ends: memory nodes, memcached, and the raw one.
 
+use crate::executables;
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{Signal, kill};
 use nix::time::{clock_getcpuclockid, clock_gettime};
@@ -93,7 +94,7 @@ impl Node {
     /// # Errors
     /// Why it did not start.
     pub fn start(launcher: &Path, listen: &str, capacity_bytes: u64) -> Result<Node, String> {
-        let mut command = Command::new(launcher);
+        let mut command = executables::command(launcher);
         command.args(["node", "--capacity", &capacity_bytes.to_string(), "--listen", listen, "--insecure-loopback"]);
         let (server, line) = Server::start(command, true)?;
         let url = line.strip_prefix("listening on ").and_then(|rest| rest.split(',').next());

@@ -9,7 +9,7 @@ use super::memory::{Ram, Sampler};
 use super::process::{Silence, WorkerProcess, in_words};
 use super::system::{System, Variant};
 use crate::error::BenchError;
-use crate::executables::Executables;
+use crate::executables::{self, Executables};
 use crate::rivals::cgroup::{Cgroup, Hierarchy};
 use crate::rivals::swapfile::SwapFile;
 use crate::rivals::undo::Changes;
@@ -84,7 +84,7 @@ impl Bench<'_> {
         let _place = variant.begin(self.setting.swap_bytes(), self.swap_file.as_ref(), self.changes)?;
         let name = format!("hinterland-bench-{}", std::process::id());
         let cgroup = self.hierarchy.as_ref().map(|h| h.make(&name, self.changes)).transpose()?;
-        let mut worker = WorkerProcess::start(self.command(variant, args), cgroup.as_ref())?;
+        let mut worker = WorkerProcess::start(command(self.setting, variant, args), cgroup.as_ref())?;
         let ended = self.follow(&mut worker, variant.system(), args, cgroup.as_ref());
         if ended.is_err() {
             worker.kill();
@@ -147,25 +147,19 @@ impl Bench<'_> {
         cgroup.set_limit(limit)?;
         Ok(limit)
     }
+}
 
-    /// The command line of a run.
-    fn command(&self, variant: &Variant, args: &WorkerArgs) -> Command {
-        let Executables { bench: worker, launcher } = &self.setting.executables;
-        let managed = *variant == Variant::Hinterland;
-        let mut command = Command::new(if managed { launcher } else { worker });
-        if managed {
-            command.arg("run").arg("--").arg(worker);
-        }
-        // What the user has set must not reach a rival, nor what the bench doesn't set Hinterland.
-        for (name, value) in self.setting.hinterland.to_env() {
-            command.env_remove(name);
-            if managed && !value.is_empty() {
-                command.env(name, value);
-            }
-        }
-        command.arg("worker").args(args.to_words());
-        command
+/// The command line of a run.
+fn command(setting: &Setting, variant: &Variant, args: &WorkerArgs) -> Command {
+    let Executables { bench: worker, launcher } = &setting.executables;
+    let managed = *variant == Variant::Hinterland;
+    let mut command = executables::command(if managed { launcher } else { worker });
+    if managed {
+        let settings = setting.hinterland.to_env().into_iter().filter(|(_, value)| !value.is_empty());
+        command.envs(settings).arg("run").arg("--").arg(worker);
     }
+    command.arg("worker").args(args.to_words());
+    command
 }
 
 /// Refuses the figures of a run that was not what it should have been.
@@ -188,4 +182,41 @@ fn check(measured: &Measured, system: System, setting: &Setting) -> Result<(), S
 /// A reason with what was written to stderr, when there was anything.
 fn with(reason: &str, stderr: &str) -> String {
     if stderr.is_empty() { reason.into() } else { format!("{reason}: {stderr}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::executables::tests::assert_unreached;
+    use clap::Parser;
+    use hinterland_abi::variables;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: super::super::PagingArgs,
+    }
+
+    #[derive(Parser)]
+    struct WorkerLine {
+        #[command(flatten)]
+        args: WorkerArgs,
+    }
+
+    #[test]
+    fn a_run_has_the_settings_of_the_bench_alone() {
+        let executables = Executables { bench: "bench".into(), launcher: "hinterland".into() };
+        let line = Line::parse_from("paging --size 64M --local 32M --fault-path inline".split(' '));
+        let setting = line.args.resolve(executables).unwrap();
+        let worker =
+            "worker --pages 1 --hot-pages 1 --pattern random --threads 1 --accesses 1 --seconds-max 1 --seed 1";
+        let worker = WorkerLine::parse_from(worker.split(' ')).args;
+        let rival = command(&setting, &Variant::AllLocal, &worker);
+        assert_unreached(&rival, &[]);
+        let managed = command(&setting, &Variant::Hinterland, &worker);
+        let given = setting.hinterland.to_env().into_iter().filter(|(_, value)| !value.is_empty());
+        let given: Vec<&str> = given.map(|(name, _)| name).collect();
+        assert!(given.contains(&variables::LOCAL), "{given:?}");
+        assert_unreached(&managed, &given);
+    }
 }

@@ -1,6 +1,7 @@
 //! The programs: how each is prepared, run once under a given prefix, and what of its output must be the same.
 
 use crate::error::BenchError;
+use crate::executables;
 use clap::ValueEnum;
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
 use serde::{Deserialize, Serialize};
@@ -52,7 +53,7 @@ pub struct Prefix {
 impl Prefix {
     fn command(&self, program: &Path) -> Command {
         let mut words = self.words.iter().map(OsString::as_os_str).chain([program.as_os_str()]);
-        let mut command = Command::new(words.next().unwrap_or_default());
+        let mut command = executables::command(words.next().unwrap_or_default());
         command.args(words).envs(self.environment.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null());
         command
@@ -167,4 +168,19 @@ fn write_lines(path: &Path) -> std::io::Result<()> {
         writeln!(file, "{:016x} line {line}", rng.random::<u64>())?;
     }
     file.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::executables::tests::assert_unreached;
+    use hinterland_abi::variables;
+
+    #[test]
+    fn a_program_has_the_settings_of_its_prefix_alone() {
+        assert_unreached(&Prefix::default().command(Path::new("sort")), &[]);
+        let environment = vec![(variables::LOCAL.to_owned(), "4G".into())];
+        let managed = Prefix { words: vec!["hinterland".into()], environment };
+        assert_unreached(&managed.command(Path::new("sort")), &[variables::LOCAL]);
+    }
 }
