@@ -5,7 +5,7 @@ use super::run::{Budget, Run};
 use super::trials::{RAM_LEAST, Trial, is_empty};
 use super::{Bound, ProgramsArgs};
 use crate::report::model::{OK, Origin};
-use crate::report::statistics::{Interval, geometric_mean, median};
+use crate::report::statistics::{CONFIDENCE, Interval, geometric_mean, median};
 use crate::report::table::table;
 use crate::report::target::{self, Target};
 use hinterland_units::ByteCount;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// A target is met when the upper end of the interval is less than this above it.
+/// A target is met when the upper end of the interval is no more than this above it.
 const SLACK: f64 = 0.03;
 /// The most of zram's time, each program.
 const BESIDE_ZRAM: f64 = 1.0;
@@ -180,11 +180,10 @@ impl Report {
     }
 }
 
-/// What the project has set itself. Rows without equal RAM do not count.
+/// What the project has set itself. Rows without equal RAM do not count, nor does an interval of fewer rounds than [`CONFIDENCE`] needs.
 fn targets(rows: &[Row]) -> Vec<Target> {
     let bounded = |what: String, interval: Option<Interval>, most: f64| {
-        let reached = interval?.high;
-        Some(Target { what, reached, at_least: None, at_most: Some(most), met: reached < most + SLACK })
+        Target::at_most(what, interval.filter(is_sure).map(|interval| interval.high), most + SLACK)
     };
     let fair = || rows.iter().filter(|row| row.equal_ram);
     let mut found: Vec<Target> = fair()
@@ -221,7 +220,7 @@ pub fn render(report: &Report) -> String {
         "hinterland s",
         "zram s",
         "hinterland/zram",
-        "95 %",
+        "interval",
         "zram RAM/ours",
         "disk MiB",
         "majors",
@@ -239,8 +238,7 @@ pub fn render(report: &Report) -> String {
         let majors: fn(&Run) -> f64 = |run| run.major_faults as f64;
         #[allow(clippy::cast_precision_loss, reason = "mebibytes of one run")]
         let disk: fn(&Run) -> f64 = |run| run.hinterland.map_or(0.0, |said| (said.file_bytes >> 20) as f64);
-        let interval =
-            row.hinterland_by_zram.map_or("–".into(), |ratio| format!("{:.2}–{:.2}", ratio.low, ratio.high));
+        let interval = row.hinterland_by_zram.as_ref().map_or("–".into(), in_words);
         let unfair = if row.equal_ram { "" } else { " (not equal)" };
         rows.add_row([
             row.program.clone(),
@@ -266,7 +264,27 @@ pub fn render(report: &Report) -> String {
     for skipped in &report.skipped {
         let _ = writeln!(text, "\n{} was left out: {}", skipped.program, skipped.reason);
     }
+    let unsure = |row: &&Row| row.equal_ram && row.hinterland_by_zram.is_some_and(|ratio| !is_sure(&ratio));
+    let unsure = report.rows.iter().filter(unsure).count();
+    if unsure > 0 {
+        let least = CONFIDENCE * 100.0;
+        let _ = writeln!(
+            text,
+            "\nNo target is judged by an interval of less than {least:.0} %: it takes six rounds; rows with fewer: {unsure}"
+        );
+    }
     text + &target::render(&report.targets)
+}
+
+/// Whether an interval says enough to judge by.
+fn is_sure(interval: &Interval) -> bool {
+    interval.confidence >= CONFIDENCE
+}
+
+/// The ends, with the confidence where that is less than [`CONFIDENCE`].
+fn in_words(interval: &Interval) -> String {
+    let confidence = if is_sure(interval) { String::new() } else { format!(" ({:.0} %)", interval.confidence * 100.0) };
+    format!("{:.2}–{:.2}{confidence}", interval.low, interval.high)
 }
 
 #[cfg(test)]
@@ -319,13 +337,42 @@ mod tests {
         let met = |rows: &[Row], what: &str| {
             targets(rows).iter().find(|target| target.what.contains(what)).map(|target| target.met)
         };
-        let quick = || row("sqlite", 50, &[0.8, 0.8, 0.87], &[1.0; 3]);
+        let six = |less: f64, most: f64| [less, less, less, less, less, most];
+        let quick = || row("sqlite", 50, &six(0.8, 0.87), &[1.0; 6]);
         assert_eq!(met(&[quick()], "sqlite at 50 %: time"), Some(true));
         assert_eq!(met(&[quick()], "sqlite at 50 % beside"), Some(true));
-        assert_eq!(met(&[row("sqlite", 50, &[0.8, 0.8, 0.89], &[1.0; 3])], "sqlite at 50 % beside"), Some(false));
-        assert_eq!(met(&[row("sort", 25, &[3.9, 3.9, 4.1], &[9.0; 3])], "sort at 25 % beside native"), Some(false));
+        assert_eq!(met(&[row("sqlite", 50, &six(0.8, 0.89), &[1.0; 6])], "sqlite at 50 % beside"), Some(false));
+        assert_eq!(met(&[row("sort", 25, &six(3.9, 4.1), &[9.0; 6])], "sort at 25 % beside native"), Some(false));
         let unfair = Row { equal_ram: false, ..quick() };
         assert_eq!(met(&[unfair], "sqlite"), None);
+    }
+
+    #[test]
+    fn no_target_is_judged_by_too_few_rounds() {
+        for (rounds, confidence) in [(1, Some("(0 %)")), (2, Some("(50 %)")), (5, Some("(94 %)")), (6, None)] {
+            use clap::Parser;
+            #[derive(Parser)]
+            struct Line {
+                #[command(flatten)]
+                args: ProgramsArgs,
+            }
+            let rows = vec![row("sqlite", 50, &vec![0.9; rounds], &vec![1.0; rounds])];
+            let judged = targets(&rows);
+            let report = Report::new(&Line::parse_from(["programs"]).args, Origin::now(), [0.0, 0.0], rows, vec![]);
+            let text = render(&report);
+            assert!(!text.contains("95 %") || confidence.is_some(), "{text}");
+            match confidence {
+                Some(said) => {
+                    assert!(judged.is_empty() && text.contains(said) && text.contains("No target"), "{judged:?} {text}")
+                }
+                // What is written beside a verdict is what it was judged by.
+                None => {
+                    let time = &judged[0];
+                    assert!(time.met && time.at_most == Some(BESIDE_ZRAM + SLACK) && judged.len() == 3, "{judged:?}");
+                    assert!(text.contains("≤ 1.03") && text.contains("0.90–0.90 "), "{text}");
+                }
+            }
+        }
     }
 
     #[test]
