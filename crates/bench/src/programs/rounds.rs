@@ -1,5 +1,6 @@
 //! What runs when: each program once natively, then the trials of each share, then the rounds. A round runs all programs; of each, the native
-//! run and both systems at every share stand side by side, in an order that rotates from round to round.
+//! run and both systems at every share stand side by side, in an order that rotates from round to round; the two systems of a share are first by
+//! turns, as what a run leaves behind (page cache, free memory, heat) meets the next one.
 
 use super::program::{ALL, Named, Program};
 use super::report::{Report, Row, Skipped};
@@ -224,17 +225,14 @@ impl Case {
 
     /// One round: natively, and at each share under both.
     fn round(&mut self, machine: &Machine, round: usize, rounds: u32) -> Result<(), BenchError> {
-        let count = 1 + 2 * self.shares.len();
         let what = format!("round {}/{rounds} {}", round + 1, self.name());
-        for turn in 0..count {
-            let place = (turn + round) % count;
-            if place == 0 {
+        for turn in order(self.shares.len(), round) {
+            let Some((number, ours)) = turn else {
                 let outcome = self.run(machine, &How::Native)?;
                 tell(&what, "native", "", &outcome);
                 self.natives.push(outcome);
                 continue;
-            }
-            let (number, ours) = ((place - 1) / 2, place % 2 == 1);
+            };
             let share = &self.shares[number];
             let outcome = match &share.chosen {
                 Ok(_) if ours => self.run(machine, &self.hinterland(share.budget))?,
@@ -248,6 +246,15 @@ impl Case {
         }
         Ok(())
     }
+}
+
+/// The runs of a round: the native one, or the number of a share and whether it is Hinterland's turn.
+fn order(shares: usize, round: usize) -> impl Iterator<Item = Option<(usize, bool)>> {
+    let count = 1 + 2 * shares;
+    (0..count).map(move |turn| {
+        let place = ((turn + round) % count).checked_sub(1)?;
+        Some((place / 2, (place + round).is_multiple_of(2)))
+    })
 }
 
 fn tell(what: &str, system: &str, of: &str, outcome: &Round) {
@@ -266,4 +273,30 @@ fn tell(what: &str, system: &str, of: &str, outcome: &Round) {
 fn load_average() -> f64 {
     use procfs::Current;
     procfs::LoadAverage::current().map_or(0.0, |load| f64::from(load.one))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_system_runs_before_the_other_as_often() {
+        for shares in 1..=3 {
+            let count = 1 + 2 * shares;
+            let rounds: Vec<Vec<_>> = (0..2 * count).map(|round| order(shares, round).collect()).collect();
+            for share in 0..shares {
+                let right_before = |ours: bool| {
+                    let pair = [Some((share, ours)), Some((share, !ours))];
+                    rounds.iter().filter(|round| round.windows(2).any(|runs| runs == pair)).count()
+                };
+                assert_eq!(right_before(true), right_before(false), "share {share} of {shares}");
+                let at =
+                    |round: &Vec<_>, ours: bool| round.iter().position(|turn| *turn == Some((share, ours))).unwrap();
+                let first = rounds.iter().filter(|round| at(round, true) < at(round, false)).count();
+                assert_eq!(first, count, "share {share} of {shares}");
+            }
+            let native = |round: &Vec<_>| round.iter().position(Option::is_none);
+            assert!(rounds.iter().take(count).map(native).collect::<std::collections::BTreeSet<_>>().len() == count);
+        }
+    }
 }
