@@ -10,6 +10,7 @@ use super::process::{Silence, WorkerProcess, in_words};
 use super::system::{System, Variant};
 use crate::error::BenchError;
 use crate::executables::{self, Executables};
+use crate::rivals;
 use crate::rivals::cgroup::{Cgroup, Hierarchy};
 use crate::rivals::swapfile::SwapFile;
 use crate::rivals::undo::Changes;
@@ -82,8 +83,7 @@ impl Bench<'_> {
     /// The machine cannot be set up for it. A run that fails is an outcome, not an error.
     pub fn run(&self, variant: &Variant, args: &WorkerArgs) -> Result<Outcome, BenchError> {
         let _place = variant.begin(self.setting.swap_bytes(), self.swap_file.as_ref(), self.changes)?;
-        let name = format!("hinterland-bench-{}", std::process::id());
-        let cgroup = self.hierarchy.as_ref().map(|h| h.make(&name, self.changes)).transpose()?;
+        let cgroup = self.hierarchy.as_ref().map(|h| h.make(&rivals::name(), self.changes)).transpose()?;
         let mut worker = WorkerProcess::start(command(self.setting, variant, args), cgroup.as_ref())?;
         let ended = self.follow(&mut worker, variant.system(), args, cgroup.as_ref());
         if ended.is_err() {

@@ -4,6 +4,7 @@ use super::program::{Program, STDERR};
 use super::trials::Setting;
 use crate::error::BenchError;
 use crate::paging::process::in_words;
+use crate::rivals;
 use crate::rivals::cgroup::{Cgroup, Hierarchy};
 use crate::rivals::sysctl::set_page_cluster;
 use crate::rivals::undo::{Changes, Guard, Undo};
@@ -170,7 +171,7 @@ impl Machine<'_> {
             )),
             _ => None,
         };
-        let cgroup = self.hierarchy.make(&format!("hinterland-bench-{}", std::process::id()), self.changes)?;
+        let cgroup = self.hierarchy.make(&rivals::name(), self.changes)?;
         if let How::Zram { limit_bytes, .. } = how {
             cgroup.set_limit(*limit_bytes)?;
         }

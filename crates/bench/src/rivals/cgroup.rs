@@ -81,12 +81,17 @@ impl Hierarchy {
     /// Makes a group for one run.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// The kernel refuses, or there is a group of that name already, which is another's and stays.
     pub fn make(&self, name: &str, changes: &Changes) -> Result<Cgroup, BenchError> {
         let path = self.root.join(name);
         let guard = changes.register(Undo::RemoveCgroup(path.clone()));
-        std::fs::create_dir(&path).map_err(BenchError::io("make the cgroup", &path))?;
-        Ok(Cgroup { path, version: self.version, _guard: guard })
+        match std::fs::create_dir(&path) {
+            Ok(()) => Ok(Cgroup { path, version: self.version, _guard: guard }),
+            Err(error) => {
+                guard.forget();
+                Err(BenchError::io("make the cgroup", &path)(error))
+            }
+        }
     }
 }
 
@@ -185,7 +190,30 @@ impl Cgroup {
 
 #[cfg(test)]
 mod tests {
+    use super::super::undo;
     use super::*;
+
+    #[test]
+    fn a_group_that_is_there_is_another_ones() {
+        let root = tempfile::tempdir().unwrap();
+        let hierarchy = Hierarchy { root: root.path().to_owned(), version: Version::Two };
+        let theirs = root.path().join("theirs");
+        let mut running = Command::new("sleep").arg("100").spawn().unwrap();
+        std::fs::create_dir(&theirs).unwrap();
+        std::fs::write(theirs.join("cgroup.procs"), running.id().to_string()).unwrap();
+        let changes = undo::tests::changes();
+        assert!(hierarchy.make("theirs", &changes).is_err());
+        let ended = running.try_wait().unwrap();
+        running.kill().and_then(|()| running.wait()).unwrap();
+        assert!(ended.is_none() && theirs.is_dir(), "{ended:?}");
+        assert_eq!(undo::tests::left(changes), []);
+        let changes = undo::tests::changes();
+        let group = hierarchy.make("ours", &changes).unwrap();
+        assert!(root.path().join("ours").is_dir());
+        assert_eq!(undo::tests::left(changes), [Undo::RemoveCgroup(root.path().join("ours"))]);
+        // No directory of the kernel's: it has no list of processes, and counts as gone.
+        drop(group);
+    }
 
     #[test]
     fn shared_memory_and_the_swap_cache_are_no_copies_of_files() {

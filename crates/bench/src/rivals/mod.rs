@@ -8,6 +8,13 @@ pub mod undo;
 pub mod zram;
 
 use crate::error::BenchError;
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+/// A name for what the bench makes on the machine, another one each time: a process number alone has a namesake in each other PID namespace,
+/// which may share the cgroups and the disk.
+pub fn name() -> String {
+    format!("hinterland-bench-{}-{:016x}", std::process::id(), RandomState::new().build_hasher().finish())
+}
 
 /// Refuses a machine on which kernel swap cannot be measured, on compressed RAM too where `compressed` says so.
 ///

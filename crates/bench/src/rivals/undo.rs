@@ -3,7 +3,7 @@
 //! A change is registered *before* it is made, here and with a janitor process, and taken back when its guard is dropped.
 //! When the bench dies in any other way (Ctrl-C, SIGTERM, a panic, SIGKILL), the janitor's standard input ends and it takes
 //! back what is left, the latest change first. Invariant: taking back a change that was never made, or that is taken
-//! back already, does nothing.
+//! back already, does nothing. So what is made has a name that nothing else has, and a change that fails is forgotten.
 
 use crate::error::BenchError;
 use crate::executables::myself;
@@ -119,7 +119,7 @@ pub struct Changes(Arc<Mutex<Register>>);
 #[must_use = "the change is taken back when this is dropped"]
 pub struct Guard {
     id: u64,
-    undo: Undo,
+    undo: Option<Undo>,
     changes: Changes,
 }
 
@@ -158,7 +158,7 @@ impl Changes {
         register.next += 1;
         register.tell(&Word::Made(id, undo.clone()));
         drop(register);
-        Guard { id, undo, changes: self.clone() }
+        Guard { id, undo: Some(undo), changes: self.clone() }
     }
 
     /// Leaves everything to the janitor, waits for it and ends this process. The register stays locked, so that nothing
@@ -186,30 +186,61 @@ impl Register {
     }
 }
 
+impl Guard {
+    /// The change could not be made: what has its name is another's, and stays.
+    pub fn forget(mut self) {
+        self.undo = None;
+    }
+}
+
 impl Drop for Guard {
     fn drop(&mut self) {
-        self.undo.apply();
+        if let Some(undo) = &self.undo {
+            undo.apply();
+        }
         self.changes.lock().tell(&Word::TakenBack(self.id));
     }
 }
 
 /// The janitor: remembers changes, and takes back those that are left when the bench is gone.
 pub fn janitor() -> ExitCode {
+    left_of(std::io::stdin().lock()).values().rev().for_each(Undo::apply);
+    ExitCode::SUCCESS
+}
+
+/// The changes that are left at the end of `words`.
+fn left_of(words: impl BufRead) -> BTreeMap<u64, Undo> {
     let mut made = BTreeMap::new();
-    for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+    for line in words.lines().map_while(Result::ok) {
         match serde_json::from_str(&line) {
             Ok(Word::Made(id, undo)) => drop(made.insert(id, undo)),
             Ok(Word::TakenBack(id)) => drop(made.remove(&id)),
             Err(e) => eprintln!("hinterland bench: the janitor cannot read '{line}': {e}"),
         }
     }
-    made.values().rev().for_each(Undo::apply);
-    ExitCode::SUCCESS
+    made
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
+
+    /// A register whose janitor remembers, and takes nothing back.
+    pub fn changes() -> Changes {
+        let mut janitor = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let ear = janitor.stdin.take();
+        Changes(Arc::new(Mutex::new(Register { next: 0, janitor, ear })))
+    }
+
+    /// What a janitor would take back if the bench died now.
+    pub fn left(changes: Changes) -> Vec<Undo> {
+        let mut register = changes.lock();
+        drop(register.ear.take());
+        let heard = register.janitor.stdout.take().unwrap();
+        let left = left_of(std::io::BufReader::new(heard)).into_values().collect();
+        register.janitor.wait().unwrap();
+        left
+    }
 
     #[test]
     fn taking_back_what_was_never_made_is_silent() {
