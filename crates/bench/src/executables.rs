@@ -2,8 +2,11 @@
 
 use crate::error::BenchError;
 use hinterland_abi::{SETTINGS, variables};
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::Signal;
 use std::env;
 use std::ffi::OsStr;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -48,6 +51,12 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
     }
     command.env(variables::CONFIG, NO_SETTINGS);
     command
+}
+
+/// Makes the command end with the thread that starts it, which is to last as long as the bench.
+pub fn end_with_bench(command: &mut Command) {
+    // SAFETY: between fork and exec only async-signal-safe calls are allowed: this is a single prctl(2).
+    unsafe { command.pre_exec(|| set_pdeathsig(Signal::SIGTERM).map_err(Into::into)) };
 }
 
 /// This program.

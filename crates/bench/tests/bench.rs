@@ -246,6 +246,47 @@ fn wait_until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
+/// While it runs a program, it has a directory with what that reads. The program does not end by itself.
+#[test]
+fn a_bench_that_is_ended_leaves_neither_files_nor_programs() {
+    use nix::sys::signal::{Signal, kill};
+    use procfs::process::{Process, all_processes};
+    with_launcher();
+    let (temporary, programs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let sort = programs.path().join("sort");
+    fs::write(&sort, "#!/bin/sh\nexec sleep 600\n").unwrap();
+    fs::set_permissions(&sort, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", programs.path().display(), std::env::var("PATH").unwrap());
+    let mut child = bench("programs-local")
+        .args(["--program", "sort"])
+        .envs([("TMPDIR", temporary.path().as_os_str()), ("PATH", path.as_ref())])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let bench = i32::try_from(child.id()).unwrap();
+    let program = || {
+        let mut stats = all_processes().unwrap().flatten().filter_map(|process| process.stat().ok());
+        stats.find(|stat| stat.ppid == bench && stat.comm == "sleep").map(|stat| stat.pid)
+    };
+    wait_until("a program", || program().is_some());
+    let program = program().unwrap();
+    assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 1);
+    kill(nix::unistd::Pid::from_raw(bench), Signal::SIGTERM).unwrap();
+    assert!(!child.wait().unwrap().success());
+    let is_left = || Process::new(program).and_then(|process| process.stat()).is_ok_and(|stat| stat.state != 'Z');
+    let begun = Instant::now();
+    while is_left() && begun.elapsed() < Duration::from_secs(10) {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let was_left = is_left();
+    if was_left {
+        kill(nix::unistd::Pid::from_raw(program), Signal::SIGKILL).unwrap();
+    }
+    assert!(!was_left, "the program goes on");
+    wait_until("no files", || fs::read_dir(temporary.path()).unwrap().count() == 0);
+}
+
 #[test]
 fn a_program_is_measured_beside_the_kernel_at_equal_ram() {
     if std::env::var_os("HINTERLAND_TEST_FULL").is_none_or(|value| value != "1") {

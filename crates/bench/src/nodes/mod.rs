@@ -22,6 +22,7 @@ use super::report::Destination;
 use super::report::model::Origin;
 use super::worker::{Measured, Pattern, WorkerArgs};
 use crate::executables::Executables;
+use crate::rivals::undo::{Changes, Guard};
 use hinterland_abi::{FaultPathName, PrefetchName, Settings};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES, whole_number};
 use memcached::Memcached;
@@ -30,7 +31,6 @@ use process::Node;
 use raw::Raw;
 use reader::Reader;
 use report::{Report, Round};
-use std::path::Path;
 use std::time::Duration;
 
 /// Round trips of one measurement.
@@ -122,7 +122,8 @@ struct Bench {
     /// A node on a socket of this machine, where nodes can listen on one.
     same_host: Result<Node, String>,
     memcached: Result<Memcached, String>,
-    _directory: tempfile::TempDir,
+    /// Removes the socket's directory.
+    _directory: Guard,
 }
 
 /// Measures and reports.
@@ -137,7 +138,7 @@ pub fn run(args: &NodesArgs) -> Result<(), BenchError> {
     // Before the rest: for seconds after the other parts, single loads of this one take milliseconds.
     let executables = Executables::find()?;
     let shaped: Vec<_> = (0..args.repeat).map(|round| shaped::measure(&executables, seed_of(round))).collect();
-    let mut bench = Bench::start(args, executables)?;
+    let mut bench = Bench::start(args, executables, &Changes::begin()?)?;
     let mut rounds = Vec::new();
     for (round, shaped) in (0..args.repeat).zip(shaped) {
         eprintln!("round {}/{}", round + 1, args.repeat);
@@ -154,11 +155,11 @@ pub fn run(args: &NodesArgs) -> Result<(), BenchError> {
 }
 
 impl Bench {
-    fn start(args: &NodesArgs, executables: Executables) -> Result<Bench, BenchError> {
-        let directory = tempfile::tempdir().map_err(BenchError::io("make", Path::new("a temporary directory")))?;
+    fn start(args: &NodesArgs, executables: Executables, changes: &Changes) -> Result<Bench, BenchError> {
+        let (directory, guard) = changes.directory()?;
         let launcher = &executables.launcher;
         let tcp = || Node::start(launcher, "tcp://127.0.0.1:0", CAPACITY_BYTES).map_err(BenchError::Setting);
-        let socket = format!("unix:{}/node.sock", directory.path().display());
+        let socket = format!("unix:{}/node.sock", directory.display());
         Ok(Bench {
             args: args.clone(),
             raw: Raw::start(&executables.bench).map_err(BenchError::Setting)?,
@@ -166,7 +167,7 @@ impl Bench {
             same_host: Node::start(launcher, &socket, CAPACITY_BYTES),
             memcached: Memcached::start(args.scaled(STORED_PAGES)),
             executables,
-            _directory: directory,
+            _directory: guard,
         })
     }
 

@@ -1,13 +1,11 @@
 //! Servers that the bench starts and ends: memory nodes, memcached, and the raw one.
 
 use crate::executables;
-use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{Signal, kill};
 use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 use procfs::process::Process;
 use std::io::{BufRead, BufReader};
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -25,8 +23,7 @@ impl Server {
     pub fn start(mut command: Command, says: bool) -> Result<(Server, String), String> {
         let program = command.get_program().to_string_lossy().into_owned();
         command.stdin(Stdio::null()).stdout(if says { Stdio::piped() } else { Stdio::null() }).stderr(Stdio::piped());
-        // SAFETY: between fork and exec only async-signal-safe calls are allowed: this is a single prctl(2).
-        unsafe { command.pre_exec(|| set_pdeathsig(Signal::SIGTERM).map_err(Into::into)) };
+        executables::end_with_bench(&mut command);
         let mut child = command.spawn().map_err(|error| format!("{program} cannot be started: {error}"))?;
         let stdout = child.stdout.take();
         let mut stderr = child.stderr.take().expect("piped");

@@ -4,7 +4,7 @@
 use super::Percentile;
 use super::pool::Filled;
 use super::process::Node;
-use crate::executables::Executables;
+use crate::executables::{Executables, end_with_bench};
 use nix::sched::CloneFlags;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -46,11 +46,10 @@ pub struct Shaped {
 /// # Errors
 /// Neither can be done.
 pub fn measure(executables: &Executables, seed: u64) -> Result<Shaped, String> {
-    let output = Command::new(&executables.bench)
-        .args(["shaped-link", "--seed", &seed.to_string()])
-        .output()
-        .ok()
-        .filter(|output| output.status.success());
+    let mut command = Command::new(&executables.bench);
+    command.args(["shaped-link", "--seed", &seed.to_string()]);
+    end_with_bench(&mut command);
+    let output = command.output().ok().filter(|output| output.status.success());
     match output.and_then(|output| serde_json::from_slice(&output.stdout).ok()) {
         Some(shaped) => Ok(shaped),
         None => demand(&executables.launcher, "link", &format!("?{LINK}"), seed),

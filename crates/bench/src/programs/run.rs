@@ -7,7 +7,7 @@ use crate::paging::process::in_words;
 use crate::rivals;
 use crate::rivals::cgroup::{Cgroup, Hierarchy};
 use crate::rivals::sysctl::set_page_cluster;
-use crate::rivals::undo::{Changes, Guard, Undo};
+use crate::rivals::undo::{Changes, Guard};
 use crate::rivals::zram::{self, Zram};
 use crate::worker::machine_seconds;
 use nix::sys::resource::{UsageWho, getrusage};
@@ -138,11 +138,9 @@ impl<'a> Machine<'a> {
         options: Vec<String>,
         seconds_max: u64,
     ) -> Result<Machine<'a>, BenchError> {
-        let directory =
-            tempfile::tempdir().map_err(BenchError::io("make a directory in", &std::env::temp_dir()))?.keep();
-        let guard = changes.register(Undo::RemoveDirectory(directory.clone()));
+        let (directory, guard) = changes.directory()?;
         Ok(Machine {
-            hierarchy: Hierarchy::find()?,
+            hierarchy: Hierarchy::find(changes)?,
             changes,
             launcher,
             options,

@@ -2,6 +2,7 @@
 
 use crate::error::BenchError;
 use crate::executables;
+use crate::rivals::undo::{Changes, Guard};
 use clap::ValueEnum;
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
 use serde::{Deserialize, Serialize};
@@ -56,6 +57,7 @@ impl Prefix {
         let mut command = executables::command(words.next().unwrap_or_default());
         command.args(words).envs(self.environment.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null());
+        executables::end_with_bench(&mut command);
         command
     }
 }
@@ -71,8 +73,10 @@ pub struct Finished {
 /// A program made ready in a directory of its own.
 pub struct Case {
     program: Program,
-    directory: tempfile::TempDir,
+    directory: PathBuf,
     python: PathBuf,
+    /// Removes the directory.
+    _directory: Guard,
 }
 
 impl Case {
@@ -80,10 +84,9 @@ impl Case {
     ///
     /// # Errors
     /// The directory for temporary files cannot be written.
-    pub fn prepare(program: Program, python: &Path) -> Result<Case, BenchError> {
-        let temporary = std::env::temp_dir();
-        let directory = tempfile::tempdir().map_err(BenchError::io("make a directory in", &temporary))?;
-        let case = Case { program, directory, python: python.to_owned() };
+    pub fn prepare(program: Program, python: &Path, changes: &Changes) -> Result<Case, BenchError> {
+        let (directory, guard) = changes.directory()?;
+        let case = Case { program, directory, python: python.to_owned(), _directory: guard };
         if program == Program::Sort {
             write_lines(&case.input()).map_err(BenchError::io("write", &case.input()))?;
         }
@@ -94,7 +97,7 @@ impl Case {
     pub fn run(&self, prefix: &Prefix) -> Result<Finished, String> {
         match self.program {
             Program::Sort => {
-                let output = self.directory.path().join("sorted");
+                let output = self.directory.join("sorted");
                 let mut command = prefix.command(Path::new("sort"));
                 command.env("LC_ALL", "C").args(["-S", "1G", "--parallel=2", "-o"]).arg(&output).arg(self.input());
                 let (seconds, _) = timed(&mut command)?;
@@ -109,12 +112,17 @@ impl Case {
         }
     }
 
+    /// Where a run's statistics are to be.
+    pub fn statistics(&self) -> PathBuf {
+        self.directory.join("statistics.json")
+    }
+
     fn input(&self) -> PathBuf {
-        self.directory.path().join("lines")
+        self.directory.join("lines")
     }
 
     fn redis(&self, prefix: &Prefix) -> Result<Finished, String> {
-        let socket = self.directory.path().join("redis");
+        let socket = self.directory.join("redis");
         let mut command = prefix.command(Path::new("redis-server"));
         command.args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"]).arg(&socket);
         command.stdout(Stdio::null()).stderr(Stdio::null());
@@ -128,6 +136,7 @@ impl Case {
         }
         let mut load = Command::new("redis-benchmark");
         load.args(["-n", "300000", "-r", "100000", "-d", "512", "-c", "20", "-t", "set,get", "-q", "-s"]).arg(&socket);
+        executables::end_with_bench(&mut load);
         let (seconds, _) = timed(load.stdin(Stdio::null()))?;
         drop(server);
         // Which keys exist depends on chance; that every request was answered is what the client checks.

@@ -11,6 +11,7 @@ use super::report::model::Origin;
 use super::report::statistics::Spread;
 use super::report::table::table;
 use crate::executables::Executables;
+use crate::rivals::undo::Changes;
 use case::{Case, Finished, Prefix, Program};
 use hinterland_abi::variables;
 use hinterland_units::{ByteCount, whole_number};
@@ -74,16 +75,18 @@ struct Row {
 /// The programs cannot be prepared, or the report not be written.
 pub fn run(args: &ProgramsLocalArgs) -> Result<(), BenchError> {
     let launcher = args.launcher.clone().map_or_else(|| Executables::find().map(|found| found.launcher), Ok)?;
-    let rows = args.program.iter().map(|program| measure(*program, args, &launcher)).collect::<Result<_, _>>()?;
+    let changes = Changes::begin()?;
+    let rows =
+        args.program.iter().map(|program| measure(*program, args, &launcher, &changes)).collect::<Result<_, _>>()?;
     let report = Report { origin: Origin::now(), local_bytes: args.local.0, repeat: args.repeat, rows };
     args.to.write(&report, render)
 }
 
-fn measure(program: Program, args: &ProgramsLocalArgs, launcher: &Path) -> Result<Row, BenchError> {
-    let case = Case::prepare(program, &args.python)?;
-    let statistics = tempfile::NamedTempFile::new().map_err(BenchError::io("make a file in", &std::env::temp_dir()))?;
+fn measure(program: Program, args: &ProgramsLocalArgs, launcher: &Path, changes: &Changes) -> Result<Row, BenchError> {
+    let case = Case::prepare(program, &args.python, changes)?;
+    let statistics = case.statistics();
     let words = [launcher.as_os_str(), "run".as_ref(), "--quiet".as_ref(), "--stats".as_ref()];
-    let words = words.into_iter().chain([statistics.path().as_os_str(), "--".as_ref()]).map(Into::into).collect();
+    let words = words.into_iter().chain([statistics.as_os_str(), "--".as_ref()]).map(Into::into).collect();
     let local = (variables::LOCAL.to_owned(), args.local.0.to_string().into());
     let managed = Prefix { words, environment: vec![local] };
     let (mut native_seconds, mut managed_seconds, mut ended) = (Vec::new(), Vec::new(), None);
@@ -93,7 +96,7 @@ fn measure(program: Program, args: &ProgramsLocalArgs, launcher: &Path) -> Resul
                 return case.run(&Prefix::default());
             }
             let finished = case.run(&managed)?;
-            check_statistics(statistics.path())?;
+            check_statistics(&statistics)?;
             Ok(finished)
         };
         let managed_first = round % 2 == 1;

@@ -12,8 +12,10 @@ use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ffi::CString;
+use std::fs::DirBuilder;
 use std::io::{BufRead, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
@@ -159,6 +161,22 @@ impl Changes {
         register.tell(&Word::Made(id, undo.clone()));
         drop(register);
         Guard { id, undo: Some(undo), changes: self.clone() }
+    }
+
+    /// Makes a directory among the temporary files, for this user alone.
+    ///
+    /// # Errors
+    /// There cannot be one.
+    pub fn directory(&self) -> Result<(PathBuf, Guard), BenchError> {
+        let path = std::env::temp_dir().join(super::name());
+        let guard = self.register(Undo::RemoveDirectory(path.clone()));
+        match DirBuilder::new().mode(0o700).create(&path) {
+            Ok(()) => Ok((path, guard)),
+            Err(error) => {
+                guard.forget();
+                Err(BenchError::io("make", &path)(error))
+            }
+        }
     }
 
     /// Leaves everything to the janitor, waits for it and ends this process. The register stays locked, so that nothing
