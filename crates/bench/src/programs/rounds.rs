@@ -172,7 +172,7 @@ impl Case {
         Ok(Share { percent, local_bytes, budget, trials, chosen, hinterland: Vec::new(), zram: Vec::new() })
     }
 
-    /// Searches the limit with the first setting, tries the others with it, and searches again with the fastest if that is another one.
+    /// What the kernel gets; why it gets nothing.
     ///
     /// # Errors
     /// The machine cannot be set up.
@@ -183,37 +183,10 @@ impl Case {
         settings: &[Setting],
         trials: &mut Vec<Trial>,
     ) -> Result<Result<Trial, String>, BenchError> {
-        let first = self.trial(machine, &settings[0], search.first())?;
-        let searched = self.search(search, machine, first)?;
-        trials.extend(searched.iter().cloned());
-        let Some(found) = search.best(&searched).cloned() else {
-            let reasons = searched.iter().map(|trial| trial.ended.as_str()).collect::<Vec<_>>().join("; ");
-            return Ok(Err(format!("zram: {reasons}")));
-        };
-        let mut fastest = found.clone();
-        for setting in &settings[1..] {
-            let trial = self.trial(machine, setting, found.limit_bytes)?;
-            if trial.seconds.is_some_and(|seconds| fastest.seconds.is_some_and(|least| seconds < least)) {
-                fastest = trial.clone();
-            }
-            trials.push(trial);
-        }
-        if fastest.setting == found.setting {
-            return Ok(Ok(found));
-        }
-        let searched = self.search(search, machine, fastest.clone())?;
-        trials.extend(searched.iter().skip(1).cloned());
-        Ok(Ok(search.best(&searched).cloned().unwrap_or(fastest)))
-    }
-
-    /// Tries limits with the setting of `first` until one is good.
-    fn search(&self, search: &Search, machine: &Machine, first: Trial) -> Result<Vec<Trial>, BenchError> {
-        let setting = first.setting.clone();
-        let mut searched = vec![first];
-        while let Some(limit_bytes) = search.next(&searched) {
-            searched.push(self.trial(machine, &setting, limit_bytes)?);
-        }
-        Ok(searched)
+        let chosen =
+            search.choose(settings, trials, |setting, limit_bytes| self.trial(machine, setting, limit_bytes))?;
+        let reasons = || trials.iter().map(|trial| trial.ended.as_str()).collect::<Vec<_>>().join("; ");
+        Ok(chosen.ok_or_else(|| format!("zram: {}", reasons())))
     }
 
     fn trial(&self, machine: &Machine, setting: &Setting, limit_bytes: u64) -> Result<Trial, BenchError> {

@@ -94,6 +94,43 @@ pub struct Search {
 }
 
 impl Search {
+    /// Tries settings through `run`, which gives a setting and a limit: each compressor's own limit is searched with its first setting, its others get
+    /// that limit; compressors that store less get more of the program. The fastest of those is taken, none if none finished.
+    ///
+    /// # Errors
+    /// Those of `run`.
+    pub fn choose<E>(
+        &self,
+        settings: &[Setting],
+        trials: &mut Vec<Trial>,
+        mut run: impl FnMut(&Setting, u64) -> Result<Trial, E>,
+    ) -> Result<Option<Trial>, E> {
+        let (mut limit_bytes, mut found) = (self.first(), Vec::new());
+        for of_compressor in settings.chunk_by(|a, b| a.compressor == b.compressor) {
+            let mut searched = vec![run(&of_compressor[0], limit_bytes)?];
+            while let Some(next) = self.next(&searched) {
+                searched.push(run(&of_compressor[0], next)?);
+            }
+            let best = self.best(&searched).cloned();
+            trials.extend(searched);
+            let Some(best) = best else { continue };
+            limit_bytes = best.limit_bytes;
+            found.push(best);
+            for setting in &of_compressor[1..] {
+                found.push(run(setting, limit_bytes)?);
+                trials.extend(found.last().cloned());
+            }
+        }
+        Ok(self.fastest(&found).cloned())
+    }
+
+    /// Of trials with different settings, the fastest that has no less RAM than Hinterland; when all have less, that with the most.
+    fn fastest<'a>(&self, found: &'a [Trial]) -> Option<&'a Trial> {
+        let seconds = |trial: &&Trial| trial.seconds.unwrap_or(f64::INFINITY);
+        let fair = found.iter().filter(|trial| trial.is_fair(self.wanted_bytes));
+        fair.min_by(|a, b| seconds(a).total_cmp(&seconds(b))).or_else(|| self.best(found))
+    }
+
     /// The first limit to try: what is left when pages are stored at a third of their size.
     pub fn first(&self) -> u64 {
         let stored = self.native_bytes.saturating_sub(self.wanted_bytes) / 2;
@@ -206,6 +243,50 @@ mod tests {
         let (trials, best) = searched(300 * MIB, 256 * MIB, 100, 0);
         assert!(best.zram_peak_bytes.is_some_and(is_empty));
         assert!(trials.len() <= 2, "{trials:?}");
+    }
+
+    /// A setting's compressor and page cluster, the percent to which it compresses, and seconds by its limit.
+    type Kind = (&'static str, u8, u64, fn(u64) -> f64);
+
+    /// What `choose` takes of these.
+    fn chosen(of: &[Kind]) -> (Option<Trial>, Vec<Trial>) {
+        let search = Search { wanted_bytes: 128 * MIB, native_bytes: 256 * MIB };
+        let setting = |(compressor, page_cluster, ..): &Kind| Setting {
+            compressor: (*compressor).into(),
+            page_cluster: *page_cluster,
+        };
+        let run = |given: &Setting, limit: u64| -> Result<Trial, ()> {
+            let (.., percent, seconds) = of.iter().find(|one| setting(one) == *given).unwrap();
+            Ok(Trial { setting: given.clone(), seconds: Some(seconds(limit)), ..trial(limit, 256 * MIB, *percent, 0) })
+        };
+        let mut trials = Vec::new();
+        (search.choose(&of.iter().map(setting).collect::<Vec<_>>(), &mut trials, run).unwrap(), trials)
+    }
+
+    #[test]
+    fn compressors_are_compared_at_equal_ram() {
+        // With the limit of the first the second has more RAM in all, and is quicker; with as much RAM it is slower.
+        let weak = |limit: u64| if limit >= 60 * MIB { 0.9 } else { 1.2 };
+        let (taken, trials) = chosen(&[("strong", 0, 25, |_| 1.0), ("weak", 0, 40, weak)]);
+        assert!(
+            trials.iter().any(|trial| trial.seconds == Some(0.9))
+                && trials.iter().any(|trial| trial.seconds == Some(1.2))
+        );
+        assert_eq!(taken.unwrap().setting.compressor, "strong");
+        // The other way round it is what a lower limit hides.
+        let strong = |limit: u64| if limit >= 70 * MIB { 0.9 } else { 1.2 };
+        let (taken, _) = chosen(&[("weak", 0, 40, |_| 1.0), ("strong", 0, 25, strong)]);
+        assert_eq!(taken.unwrap().setting.compressor, "strong");
+    }
+
+    #[test]
+    fn a_setting_with_less_ram_is_not_taken_for_its_speed() {
+        let (taken, trials) = chosen(&[("lz4", 0, 30, |_| 1.0), ("lz4", 3, 10, |_| 0.5), ("lz4", 5, 31, |_| 0.8)]);
+        assert_eq!(taken.unwrap().setting.page_cluster, 5);
+        let limits: Vec<u64> = trials.iter().rev().take(3).map(|trial| trial.limit_bytes).collect();
+        assert!(limits.iter().all(|limit| *limit == limits[0]), "{limits:?}");
+        let (taken, _) = chosen(&[("lz4", 0, 30, |_| 1.0)]);
+        assert_eq!(taken.unwrap().seconds, Some(1.0));
     }
 
     #[test]
