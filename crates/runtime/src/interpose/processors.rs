@@ -1,9 +1,10 @@
-//! How many processors there are. A traced program runs on one, and is not to see that ([`crate::trace::processors`]).
+//! Which processors there are. A traced program runs on one, and is not to see that ([`crate::trace::processors`]), nor to change it: where it
+//! sets the processors of its own threads, it is told that they are set.
 
 use super::next_symbol::next;
-use crate::trace;
+use crate::{errno, trace};
 use hinterland_sys::thread;
-use libc::{c_int, c_long, cpu_set_t, pid_t, pthread_t};
+use libc::{c_int, c_long, cpu_set_t, pid_t, pthread_attr_t, pthread_t};
 
 /// Fills a set of `bytes` bytes with the processors that a traced program may take for its own. False: it is to ask the kernel. A set that
 /// is too small for them is the kernel's to refuse, as is one that is not there.
@@ -43,6 +44,65 @@ pub unsafe extern "C" fn pthread_getaffinity_np(thread: pthread_t, bytes: usize,
         unsafe { fill(bytes, set) };
     }
     rc
+}
+
+/// What a traced program is told that sets the processors of a thread of its own: 0, or the error of a set in which none is for it. `None`:
+/// it is to ask the kernel.
+///
+/// # Safety
+/// `set` is null or has `bytes` bytes.
+unsafe fn set(bytes: usize, set: *const cpu_set_t) -> Option<c_int> {
+    let processors = trace::processors().filter(|_| !set.is_null())?;
+    let mut asked = processors.words();
+    asked.fill(0);
+    // SAFETY: the caller's promise; both are plain bytes, and do not overlap.
+    unsafe {
+        asked.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(set.cast(), size_of_val(&asked).min(bytes));
+    }
+    let is_one_of_them = processors.words().iter().zip(asked).any(|(ours, asked)| ours & asked != 0);
+    Some(if is_one_of_them { 0 } else { libc::EINVAL })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sched_setaffinity(process: pid_t, bytes: usize, processors: *const cpu_set_t) -> c_int {
+    let next = next!(sched_setaffinity: unsafe extern "C" fn(pid_t, usize, *const cpu_set_t) -> c_int);
+    // SAFETY: a signal that is none, to a thread of this process, if it is one.
+    let is_ours = process == 0 || unsafe { libc::syscall(libc::SYS_tgkill, thread::process(), process, 0) } == 0;
+    // SAFETY: as here.
+    match is_ours.then(|| unsafe { set(bytes, processors) }).flatten() {
+        Some(0) => 0,
+        Some(error) => {
+            errno::set(error);
+            -1
+        }
+        // SAFETY: the program's own call.
+        None => unsafe { next(process, bytes, processors) },
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_setaffinity_np(
+    thread: pthread_t,
+    bytes: usize,
+    processors: *const cpu_set_t,
+) -> c_int {
+    let next = next!(pthread_setaffinity_np: unsafe extern "C" fn(pthread_t, usize, *const cpu_set_t) -> c_int);
+    // SAFETY: the program's own call.
+    unsafe { set(bytes, processors).unwrap_or_else(|| next(thread, bytes, processors)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_attr_setaffinity_np(
+    attributes: *mut pthread_attr_t,
+    bytes: usize,
+    processors: *const cpu_set_t,
+) -> c_int {
+    let next = next!(
+        pthread_attr_setaffinity_np: unsafe extern "C" fn(*mut pthread_attr_t, usize, *const cpu_set_t) -> c_int
+    );
+    // What is in the attributes is set when a thread is made.
+    // SAFETY: the program's own call.
+    unsafe { set(bytes, processors).unwrap_or_else(|| next(attributes, bytes, processors)) }
 }
 
 /// How many processors a traced program may take for its own.

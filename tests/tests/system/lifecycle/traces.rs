@@ -360,6 +360,8 @@ fn processors(name: &str) -> Result<()> {
         let (ended, _) = trace(name, &[], &line)?;
         ended.expect(0, &native)?;
     }
+    // Threads that set themselves to different ones are told so, and take turns on one all the same.
+    trace(name, &[], &[program.as_str(), "set"])?.0.expect(0, &"1 together\n".repeat(4))?;
     Ok(())
 }
 
