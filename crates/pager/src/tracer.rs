@@ -99,6 +99,18 @@ pub struct Trace {
     pub recorder: Box<dyn Recorder>,
 }
 
+/// Takes a range of pages out of a set, page by page or by a look at all of it, which its capacity takes: whichever is less.
+fn forget(set: &mut HashSet<PageNo>, first: PageNo, count: u32) {
+    let range = first.0..first.0.saturating_add(count);
+    if range.len() < set.capacity() {
+        for page in range {
+            set.remove(&PageNo(page));
+        }
+    } else {
+        set.retain(|page| !range.contains(&page.0));
+    }
+}
+
 /// See the module.
 pub(crate) struct Tracer {
     pages: &'static Pages,
@@ -470,8 +482,7 @@ impl Tracer {
         }
         let mut microset = self.microset();
         if cause != DiscardCause::Freed {
-            let range = first.0..first.0.saturating_add(count);
-            microset.members.retain(|page| !range.contains(&page.0));
+            forget(&mut microset.members, first, count);
         }
         if !microset.trace.recorder.discarded(first, count, cause) {
             self.active.store(false, Relaxed);
@@ -540,3 +551,21 @@ impl Tracer {
 
 /// Pages that are remembered as mapped before they are looked through, beyond twice those that were.
 const KEPT_PAGES: usize = 8192;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_that_are_discarded_leave_a_small_set_and_a_large_one() {
+        for (pages, first, count) in
+            [(1_000, 10, 1), (1_000, 999, 7), (10, 3, 1_000_000), (10, u32::MAX - 1, 9), (0, 0, 5)]
+        {
+            let mut set: HashSet<PageNo> = (0..pages).chain([u32::MAX - 1]).map(PageNo).collect();
+            let mut left = set.clone();
+            left.retain(|page| page.0 < first || page.0 - first >= count);
+            forget(&mut set, PageNo(first), count);
+            assert_eq!(set, left, "{count} of {pages} from {first}");
+        }
+    }
+}
