@@ -127,7 +127,9 @@ pub fn with_ending(folder: &Path, ending: &str) -> io::Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
-        if path.extension().is_some_and(|found| found == ending) && path.is_file() {
+        // What is behind a link that leads nowhere is missed when it is read.
+        let is_file = path.metadata().map_or(true, |found| found.is_file());
+        if is_file && path.extension().is_some_and(|found| found == ending) {
             paths.push(path);
         }
     }

@@ -45,8 +45,9 @@ fn a_dry_run_prints_what_sbatch_would_be_told() {
     let memory: u64 = line.split("--mem=").nth(1).and_then(|rest| rest.split('M').next()).unwrap().parse().unwrap();
     assert!((16 + 64..32 + 65).contains(&memory), "{line}");
     assert!(said(&["--backend", "ssd", "--sbatch=-Cgpu"]).contains("--constraint=gpu&far-ssd"));
-    // The cheapest of the example is a node at `HOST`.
-    let output = submit(directory.path(), &["--trace", &path, "--slowdown", "10", "--dry-run", "--", "job"]);
+    // In the example nodes are at `HOST`.
+    let words = ["--trace", &path, "--slowdown", "10", "--backend", "node-25g", "--dry-run", "--", "job"];
+    let output = submit(directory.path(), &words);
     let why = text(output.stderr);
     assert!(output.status.code() == Some(125) && why.contains("'tcp://HOST:7440'") && why.contains("--costs"), "{why}");
 }
