@@ -68,7 +68,7 @@ impl EvictorStart {
         self.state.is_started() || self.is_inherited.load(Relaxed)
     }
 
-    /// A forked child has no evictor yet. Where its parent had one, the child has far pages, and starts its own with its first threads: what
+    /// A forked child has no evictor yet. Where its parent had one, the child may have far pages, and starts its own with its first threads: what
     /// is commanded of the paths that hold these pages is for it, too.
     pub(crate) fn forget(&self) {
         self.is_inherited.store(self.is_started(), Relaxed);
@@ -128,11 +128,7 @@ impl EvictorStart {
         if !self.state.begin() {
             return Ok(());
         }
-        if let Err(error) = self.spawn() {
-            // Of a child that said it would have one.
-            self.evictor.end_answering();
-            return Err(error);
-        }
+        self.spawn()?;
         // Now, and not when the thread first runs: who asks before that waits for it.
         self.evictor.begin_answering();
         // On the monitor path, that thread came with the monitors.
@@ -145,6 +141,8 @@ impl EvictorStart {
             self.state.left();
         });
         if outcome.is_err() {
+            // It answered before it was stopped, or the child of a fork said that it would. Another thread may start one only afterwards.
+            self.evictor.end_answering();
             self.state.forget();
         }
         outcome
@@ -157,13 +155,6 @@ impl EvictorStart {
 
     /// Starts the evictor again, if it was stopped.
     pub(crate) fn resume(&'static self) -> Result<(), SysError> {
-        if !self.state.resume() {
-            return Ok(());
-        }
-        let outcome = self.spawn();
-        if outcome.is_err() {
-            self.evictor.end_answering();
-        }
-        outcome
+        if self.state.resume() { self.spawn() } else { Ok(()) }
     }
 }

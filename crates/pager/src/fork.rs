@@ -124,7 +124,7 @@ impl Fork {
         ] {
             to.store(from.load(Relaxed), Relaxed);
         }
-        // Before any fault: from now on a command waits for this process, which has far pages of its own.
+        // Before any fault: from now on a command waits for this process, which may have far pages of its own.
         self.local.shared_budget.has_appeared(parent, row, self.evictor.is_started());
         self.pages.set_row(row);
         self.cache.count_inherited();

@@ -74,6 +74,10 @@ pub(crate) struct SharedBudget {
     lead: AtomicU64,
     /// When the fork group last grew, in nanoseconds since `born`.
     forked_at: AtomicU64,
+    /// When children became due of which none was before, in nanoseconds since `born`.
+    children_due_since: AtomicU64,
+    /// The process that last forked; in its child, the parent.
+    forked_by: AtomicI32,
     born: Instant,
 }
 
@@ -134,6 +138,8 @@ impl SharedBudget {
             fork_group: AtomicI32::new(0),
             lead: AtomicU64::new(0),
             forked_at: AtomicU64::new(0),
+            children_due_since: AtomicU64::new(0),
+            forked_by: AtomicI32::new(0),
             born: Instant::now(),
         }
     }
@@ -198,15 +204,20 @@ impl SharedBudget {
         if fork_group == 0 { 0 } else { ledger.shares_in_use().filter(in_group).count() }
     }
 
-    /// Since this process forked last.
-    fn since_fork(&self) -> Duration {
-        self.born.elapsed().saturating_sub(Duration::from_nanos(self.forked_at.load(Relaxed)))
+    /// Nanoseconds since `born`.
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.born.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Since a moment that was noted.
+    fn since(&self, noted_ns: &AtomicU64) -> Duration {
+        Duration::from_nanos(self.now_ns().saturating_sub(noted_ns.load(Relaxed)))
     }
 
     /// Whether the fork group has others, or one is about to appear.
     fn has_others_in_group(&self, ledger: &Ledger, own: &Share) -> bool {
         own.fork_group.load(Relaxed) != 0
-            && (self.since_fork() < CHILD_APPEARS || self.others_in_group(ledger, own) > 0)
+            && (self.since(&self.forked_at) < CHILD_APPEARS || self.others_in_group(ledger, own) > 0)
     }
 
     fn sums(ledger: &Ledger) -> Sums {
@@ -296,16 +307,13 @@ impl SharedBudget {
         }
     }
 
-    /// Whether a child of a fork has no share yet: it may not have made what this process has made.
+    /// Whether a child of a fork has no share yet: it may not have made what this process has made. Of forks that fail, and of children that are killed
+    /// at once, nothing is heard: after a while the count begins anew, however often this process forks.
     fn awaits_child(&self, share: &Share) -> bool {
-        if share.children_due.load(Acquire) == 0 {
-            return false;
-        }
-        let age = self.since_fork();
-        if age > CHILD_TELLS {
-            share.children_due.store(0, Relaxed);
-        }
-        age <= CHILD_TELLS
+        let due = share.children_due.load(Acquire);
+        // Where another fork is counted meanwhile, the next look decides.
+        let is_over = || share.children_due.compare_exchange(due, 0, AcqRel, Relaxed).is_ok();
+        due > 0 && !(self.since(&self.children_due_since) > CHILD_TELLS && is_over())
     }
 
     /// In the child of a fork, which has a share now, and whose evictor is about to start if its parent's was started.
@@ -314,7 +322,8 @@ impl SharedBudget {
             self.begin_acknowledging(row);
         }
         if let Some((_, share)) = self.share(parent) {
-            share.child_appeared(parent.pid.load(Relaxed));
+            // As it was numbered before the fork: its row may be another's by now.
+            share.child_appeared(self.forked_by.load(Relaxed));
         }
     }
 
@@ -393,11 +402,19 @@ impl SharedBudget {
             account.proportional_share.end();
         }
         let fork_group = self.fork_group.compare_exchange(0, own, Relaxed, Relaxed).err().unwrap_or(own);
+        let now_ns = self.now_ns();
         if let Some((_, share)) = self.share(row) {
             share.fork_group.store(fork_group, Relaxed);
-            share.children_due.fetch_add(1, AcqRel);
+            // The evictor, which may look at any time, sees the time with the count.
+            if share.children_due.load(Acquire) == 0 {
+                self.children_due_since.store(now_ns, Relaxed);
+            }
+            if share.children_due.fetch_add(1, AcqRel) == 0 {
+                self.children_due_since.store(now_ns, Relaxed);
+            }
         }
-        self.forked_at.store(u64::try_from(self.born.elapsed().as_nanos()).unwrap_or(u64::MAX), Relaxed);
+        self.forked_by.store(own, Relaxed);
+        self.forked_at.store(now_ns, Relaxed);
         // The child may appear before this process runs again: until both count their halves, nothing is counted twice.
         row.counted_local_bytes.store(account.counted().bytes() / 2, Relaxed);
         row.counted_beside_bytes.store(row.counted_beside_bytes.load(Relaxed) / 2, Relaxed);
