@@ -63,13 +63,18 @@ unsafe fn set(bytes: usize, set: *const cpu_set_t) -> Option<c_int> {
     Some(if is_one_of_them { 0 } else { libc::EINVAL })
 }
 
+/// Whether a number is that of a thread of this process; 0: the caller.
+fn is_ours(thread: pid_t) -> bool {
+    let _errno = errno::Preserved::new();
+    // SAFETY: a signal that is none.
+    thread == 0 || unsafe { libc::syscall(libc::SYS_tgkill, thread::process(), thread, 0) } == 0
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sched_setaffinity(process: pid_t, bytes: usize, processors: *const cpu_set_t) -> c_int {
     let next = next!(sched_setaffinity: unsafe extern "C" fn(pid_t, usize, *const cpu_set_t) -> c_int);
-    // SAFETY: a signal that is none, to a thread of this process, if it is one.
-    let is_ours = process == 0 || unsafe { libc::syscall(libc::SYS_tgkill, thread::process(), process, 0) } == 0;
     // SAFETY: as here.
-    match is_ours.then(|| unsafe { set(bytes, processors) }).flatten() {
+    match unsafe { set(bytes, processors) }.filter(|_| is_ours(process)) {
         Some(0) => 0,
         Some(error) => {
             errno::set(error);

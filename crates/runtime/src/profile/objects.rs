@@ -1,7 +1,7 @@
 //! Whose memory a page is: the site of the allocation that it belongs to, and how the faults there follow one another.
 //!
 //! Each page of the far range has a half-word: the number of its site, whether it was fetched before, and whether an allocation that was
-//! noted begins there. Allocations of at least `SAMPLED_BYTES` are all noted, smaller ones by their bytes: of so many bytes of a thread one,
+//! noted has begun there. Allocations of at least `SAMPLED_BYTES` are all noted, smaller ones by their bytes: of so many bytes of a thread one,
 //! which stands for all of them. A page of small objects belongs to the site whose object was noted there last. What is noted is also kept
 //! by its address until it is freed, for its lifetime; then its pages belong to no site.
 //!
@@ -27,7 +27,7 @@ const SAMPLED_BYTES: usize = ONE_IN as usize * PAGE_BYTES;
 const MARKED_BYTES_MAX: usize = 64 << 30;
 /// In a page's word: it was fetched before.
 const FETCHED: u16 = 1 << 15;
-/// In a page's word: an allocation that was noted begins there.
+/// In a page's word: an allocation that was noted has begun there; it may be freed.
 const BEGINS: u16 = 1 << 14;
 /// The rest of a page's word: the number of its site, plus one; 0: nothing was noted there.
 const SITE: u16 = BEGINS - 1;
@@ -77,19 +77,24 @@ fn mark(address: usize, bytes: usize, number: usize) {
     let site = u16::try_from(number + 1).unwrap_or(0);
     let mut begins = BEGINS;
     for word in words(address, bytes) {
-        // Others that begin in its first or last page are there all the same.
-        word.store(site | begins | word.load(Relaxed) & BEGINS, Relaxed);
+        // Others that began in its first or last page are there all the same; another thread may note one there now.
+        let _ = word.fetch_update(Relaxed, Relaxed, |there| Some(site | begins | there & BEGINS));
         begins = 0;
     }
 }
 
-/// The pages of an allocation that is freed belong to no site, where they were still its.
+/// The pages of an allocation that is freed belong to no site, where they were still its; but not those that it has in part, in which others of its
+/// site may be. One that begins with a page shares the last one with none.
 fn unmark(address: usize, bytes: usize, number: usize) {
     let site = u16::try_from(number + 1).unwrap_or(0);
-    for word in words(address, bytes) {
-        let there = word.load(Relaxed);
-        if there & SITE == site {
-            word.store(FREED | there & BEGINS, Relaxed);
+    let is_alone = address.is_multiple_of(PAGE_BYTES) && bytes >= PAGE_BYTES;
+    let first = address.next_multiple_of(PAGE_BYTES);
+    let end =
+        if is_alone { (address + bytes).next_multiple_of(PAGE_BYTES) } else { (address + bytes) & !(PAGE_BYTES - 1) };
+    if first < end {
+        for word in words(first, end - first) {
+            let freed = |there: u16| (there & SITE == site).then_some(FREED | there & BEGINS);
+            let _ = word.fetch_update(Relaxed, Relaxed, freed);
         }
     }
 }
@@ -127,8 +132,8 @@ static ALIVE: [Life; LIVES] = [const {
 }; LIVES];
 
 impl Life {
-    /// Takes the place, if it is free.
-    fn is_taken(&self) -> bool {
+    /// Takes the place, if it is free. False: it is not.
+    fn take(&self) -> bool {
         self.address.compare_exchange(0, BEING_MADE, AcqRel, Relaxed).is_ok()
     }
 }
@@ -172,11 +177,9 @@ pub(crate) fn unmapped(address: usize, bytes: usize) {
         return;
     }
     let (first, count) = (region_map::page_of(address), bytes / PAGE_BYTES);
-    if bytes <= MARKED_BYTES_MAX {
-        for (page, word) in (first..).zip(words(address, bytes)) {
-            if word.load(Relaxed) & BEGINS != 0 {
-                end(region_map::address_of(page));
-            }
+    for (page, word) in (first..).zip(words(address, bytes)) {
+        if word.load(Relaxed) & BEGINS != 0 {
+            end(region_map::address_of(page));
         }
     }
     forget(first, count);
@@ -213,7 +216,7 @@ fn sample(address: usize, bytes: usize) {
     }
 }
 
-/// Something that nobody foresees.
+/// A number that does not follow from what the program does.
 fn hash(address: usize, turn: usize) -> usize {
     usize::try_from(hinterland_abi::profile::key_of([address as u64, turn as u64, now_ns()])).unwrap_or(0)
 }
@@ -260,7 +263,7 @@ fn note(kind: SiteKind, address: usize, bytes: usize, stands_for: usize) {
     site.bytes.fetch_add(all, Relaxed);
     site.bytes_max.fetch_max(own, Relaxed);
     mark(address, bytes, number);
-    if let Some(life) = lives_at(address).iter().find(|life| life.is_taken()) {
+    if let Some(life) = lives_at(address).iter().find(|life| life.take()) {
         life.site.store(u32::try_from(number).unwrap_or(0), Relaxed);
         life.bytes.store(bytes, Relaxed);
         life.stands_for.store(all, Relaxed);
@@ -419,13 +422,22 @@ mod tests {
         mark(address(0), 3 * PAGE_BYTES, 7);
         mark(address(2) + 64, PAGE_BYTES, 9);
         assert_eq!([0, 1, 2, 3].map(|number| site_of(page(number))), [Some(7), Some(7), Some(9), Some(9)]);
-        unmark(address(0), 3 * PAGE_BYTES, 7);
+        unmark(address(0), 3 * PAGE_BYTES - 100, 7);
         assert_eq!([0, 1, 2, 3].map(|number| site_of(page(number))), [None, None, Some(9), Some(9)]);
-        unmark(address(2) + 64, PAGE_BYTES, 9);
-        assert_eq!([2, 3].map(|number| site_of(page(number))), [None; 2]);
+        // Of two of one site in a page one is freed.
+        mark(address(2) + 96, 32, 9);
+        unmark(address(2) + 64, 32, 9);
+        assert_eq!([2, 3].map(|number| site_of(page(number))), [Some(9); 2]);
+        mark(address(2) + 64, 3 * PAGE_BYTES, 9);
+        unmark(address(2) + 64, 3 * PAGE_BYTES, 9);
+        assert_eq!(
+            [2, 3, 4, 5].map(|number| site_of(page(number))),
+            [Some(9), None, None, Some(9)],
+            "it has them whole"
+        );
         let begins = |number: u32| word_of(page(number).0).unwrap().load(Relaxed) & BEGINS != 0;
         assert!(begins(0) && !begins(1) && begins(2) && !begins(3));
-        forget(page(1).0, 3);
+        forget(page(1).0, 5);
         assert!(begins(0) && !begins(2));
     }
 }
