@@ -7,7 +7,7 @@ use object::read::elf::ElfFile64;
 use object::{Endianness, Object, ReadCache};
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -25,6 +25,13 @@ const THREAD_VARIABLES: [&str; 11] = [
     "NUMEXPR_NUM_THREADS",
     "TBB_NUM_THREADS",
     "RAYON_NUM_THREADS",
+];
+
+/// Programs that run a script which an argument names, without the version in their names.
+const INTERPRETERS: &[&str] = &[
+    "R", "Rscript", "bash", "bun", "dash", "deno", "dotnet", "escript", "ghc", "guile", "java", "julia", "lua",
+    "luajit", "mono", "node", "ocaml", "octave", "perl", "php", "pypy", "python", "racket", "ruby", "runghc", "sbcl",
+    "sh", "swipl", "tclsh", "zsh",
 ];
 
 /// Which pages a run's allocations get, and what its trace says of them. It grows with every change after which the same run is at other pages, or
@@ -59,7 +66,8 @@ impl Key {
             identity(&file)?,
             settings.heap
         );
-        if let Some(folder) = script_folder(arguments) {
+        let here = std::env::current_dir().ok();
+        if let Some(folder) = here.and_then(|here| script_folder(&file, arguments, &here)) {
             text += &format!("script in {}\n", folder.display());
         }
         for name in THREAD_VARIABLES {
@@ -72,18 +80,31 @@ impl Key {
     }
 }
 
-/// The folder of a script that is named relative to the working directory: two scripts of the same name are different programs. A script is the first
-/// argument that is no option, where that looks like the name of a file; whether there is such a file does not matter, because another run may
-/// write it.
-fn script_folder(arguments: &[OsString]) -> Option<PathBuf> {
-    let first = Path::new(arguments.iter().find(|argument| !argument.as_bytes().starts_with(b"-"))?);
-    let ends_as_file =
-        first.extension().and_then(|ending| ending.as_bytes().first()).is_some_and(u8::is_ascii_alphabetic);
-    if first.is_absolute() || !(ends_as_file || first.components().count() > 1) {
+/// The folder of a script that an interpreter is given, relative to the working directory `here`: two scripts of the same name are different
+/// programs. A script is the first argument that names a file with an extension or with `#!` at its beginning.
+fn script_folder(program: &Path, arguments: &[OsString], here: &Path) -> Option<PathBuf> {
+    if !is_interpreter(program) {
         return None;
     }
-    let folder = std::env::current_dir().ok()?.join(first.parent()?);
+    let is_script = |path: &&Path| {
+        let file = here.join(path);
+        file.is_file() && (path.extension().is_some() || begins_as_script(&file))
+    };
+    let script = arguments.iter().map(Path::new).find(is_script).filter(|script| script.is_relative())?;
+    let folder = here.join(script.parent()?);
     Some(folder.canonicalize().unwrap_or(folder))
+}
+
+/// Whether a program is one of [`INTERPRETERS`], of any version: `python3.12`, `guile-3.0`.
+fn is_interpreter(program: &Path) -> bool {
+    let name = program.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+    let version = |letter: char| letter.is_ascii_digit() || ".-".contains(letter);
+    name.split(version).next().is_some_and(|name| INTERPRETERS.contains(&name))
+}
+
+fn begins_as_script(file: &Path) -> bool {
+    let mut begin = [0; 2];
+    File::open(file).and_then(|mut file| file.read_exact(&mut begin)).is_ok() && begin == *b"#!"
 }
 
 /// Tells a file of a program or library from another version of it: its build-id; where it has none, its length and when it was changed.
@@ -104,18 +125,30 @@ pub fn identity(path: &Path) -> io::Result<String> {
 mod tests {
     use super::*;
 
-    fn folder(words: &[&str]) -> Option<PathBuf> {
-        script_folder(&words.iter().map(OsString::from).collect::<Vec<_>>())
-    }
-
     #[test]
     fn a_script_of_another_folder_is_another_program() {
-        let here = std::env::current_dir().unwrap();
-        assert_eq!(folder(&["-u", "fft.py", "input.npy"]).as_ref(), Some(&here), "an option is no script");
-        assert_eq!(folder(&["src/lib.rs"]), Some(here.join("src")));
-        assert_eq!(folder(&["src/../src/fft"]), Some(here.join("src")), "one folder, by two names");
-        for other in [&[][..], &["4096"], &["0.5"], &["-x"], &["all", "fft.py"], &["/srv/fft.py"]] {
-            assert_eq!(folder(other), None, "{other:?}");
+        let directory = tempfile::tempdir().unwrap();
+        let here = directory.path().canonicalize().unwrap();
+        fs::create_dir(here.join("src")).unwrap();
+        let files = [("fft.py", ""), ("input.npy", ""), ("src/fft.py", ""), ("src/fft", "#!/bin/sh\n"), ("data", "1")];
+        files.iter().for_each(|(name, content)| fs::write(here.join(name), content).unwrap());
+        let folder = |program: &str, words: &[&str]| {
+            let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+            script_folder(Path::new(program), &words, &here)
+        };
+        let python = "/usr/bin/python3.12";
+        for words in [&["fft.py", "src/fft.py"][..], &["-u", "-W", "ignore", "fft.py"], &["data", "src/../fft.py"]] {
+            assert_eq!(folder(python, words).as_ref(), Some(&here), "{words:?}");
+        }
+        for program in ["/bin/bash", "/opt/guile-3.0", "/opt/node-x64"] {
+            assert_eq!(folder(program, &["src/fft"]), Some(here.join("src")), "{program}");
+        }
+        let absolute = here.join("fft.py").display().to_string();
+        for words in [&[][..], &["4096"], &["data"], &["src"], &["gone.py"], &[absolute.as_str(), "input.npy"]] {
+            assert_eq!(folder(python, words), None, "{words:?}");
+        }
+        for program in ["./fft", "/usr/bin/node_exporter", "/opt/pythonic"] {
+            assert_eq!(folder(program, &["input.npy"]), None, "{program} is no interpreter");
         }
     }
 }
