@@ -223,8 +223,8 @@ fn launch(args: &RunArgs, asked: Asked<'_>) -> Result<Ending, Error> {
         local_bytes: config.local_bytes().map_or(0, |bytes| bytes.0),
         far: &config.settings.far.join(" "),
     };
-    // A service level or a command has changed the budget, or the tracer let hardly a page be mapped.
-    let is_another_run = ledger.get().commands.local_bytes().is_some() || is_traced;
+    // A service level or a command has changed the run, or the tracer let hardly a page be mapped.
+    let is_another_run = ledger.get().commands.newest() != 0 || is_traced;
     let is_judged = summary.is_managed() && !is_another_run;
     if let Some(worse) = plans::broken(&file, &promised).filter(|_| is_judged) {
         complain(format_args!("{}: {worse}", run.program));

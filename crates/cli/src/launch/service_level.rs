@@ -127,7 +127,7 @@ impl Keeper {
         self.ended_worked_ns = ended_worked_ns;
         let stall_ns = self.far_stall(gone);
         let local_bytes = rows.iter().map(|row| row.now.counted_local_bytes).sum();
-        let ended = self.worked_before_the_end(&rows, gone);
+        let ended = self.worked_before_the_end(&rows, totals.processes.iter().chain(&ended), gone);
         let times = self.thread_time(&rows, elapsed_ns, stall_ns, gone);
         let stall_ns = stall_ns + times.uncounted_ns;
         let thread_ns = (times.thread_ns + ended).max(stall_ns);
@@ -164,12 +164,19 @@ impl Keeper {
         }
     }
 
-    /// What processes that have ended worked since they were looked at last, or since they began.
-    fn worked_before_the_end(&mut self, live: &[RowFigures], gone: Gone) -> u64 {
+    /// What processes that have ended worked since they were looked at last, or since they began. `ended`: those that have, the newest last. One
+    /// that was killed has not said what it worked, so what was measured of it is not taken from that.
+    fn worked_before_the_end<'a>(
+        &mut self,
+        live: &[RowFigures],
+        ended: impl DoubleEndedIterator<Item = &'a RowFigures> + Clone,
+        gone: Gone,
+    ) -> u64 {
         let mut known_ns = 0;
         self.processes.retain(|pid, process| {
             let lives = live.iter().any(|row| row.pid == *pid);
-            known_ns += if lives { 0 } else { process.threads.whole_ns() };
+            let was_killed = || ended.clone().rfind(|row| row.pid == *pid).is_some_and(|row| row.worked_ns == 0);
+            known_ns += if lives || was_killed() { 0 } else { process.threads.whole_ns() };
             lives
         });
         gone.ended_worked_ns.saturating_sub(known_ns)
@@ -222,7 +229,7 @@ mod tests {
         i32::try_from(child.id()).unwrap()
     }
 
-    /// A parent sleeps, and its child, which waited for a tenth of its time, ends.
+    /// A parent sleeps, and its child, which waited for a tenth of its time, ends; another one, which had worked, is killed.
     #[test]
     fn what_a_process_waited_before_it_ended_counts_once_and_with_what_it_worked() {
         let ledger = LauncherLedger::create(false).unwrap();
@@ -230,19 +237,23 @@ mod tests {
         let mut keeper = Keeper::new("1.2".parse().unwrap(), 1 << 30);
         let mut parent = Command::new("sleep").arg("600").spawn().unwrap();
         let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        let mut killed = Command::new("sleep").arg("600").spawn().unwrap();
         let rows = &ledger.get().processes;
-        for (row, process) in rows.iter().zip([&parent, &child]) {
+        for (row, process) in rows.iter().zip([&parent, &child, &killed]) {
             row.pid.store(number(process), Relaxed);
             row.fault_path.set("inline");
             row.state.store(RowState::Live as u32, Release);
         }
         keeper.measure(&ledger, &totals, &mut liveness);
         assert_eq!(keeper.report().achieved, 1.0);
+        keeper.processes.get_mut(&number(&killed)).unwrap().threads = ThreadTimes::worked(8_000_000_000);
         rows[1].major_faults.store(1000, Relaxed);
         rows[1].stall_ns.store(1_000_000_000, Relaxed);
         rows[1].worked_ns.store(9_000_000_000, Relaxed);
-        child.kill().unwrap();
-        child.wait().unwrap();
+        for process in [&mut child, &mut killed] {
+            process.kill().unwrap();
+            process.wait().unwrap();
+        }
         rows[1].state.store(RowState::Ended as u32, Release);
         let expect = |achieved: f64, when: &str| assert!((achieved - 10.0 / 9.0).abs() < 0.02, "{achieved} {when}");
         keeper.measure(&ledger, &totals, &mut liveness);

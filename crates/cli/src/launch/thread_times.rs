@@ -20,6 +20,12 @@ pub struct ThreadTimes {
 }
 
 impl ThreadTimes {
+    /// Of a process whose program has had so much processor time, in nanoseconds.
+    #[cfg(test)]
+    pub fn worked(program_ns: u64) -> ThreadTimes {
+        ThreadTimes { program_ns: Some(program_ns), ..ThreadTimes::default() }
+    }
+
     /// The processor time of the program's threads since the process began, as of the last look, in nanoseconds.
     pub fn whole_ns(&self) -> u64 {
         self.program_ns.unwrap_or(0)
