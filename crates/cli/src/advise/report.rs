@@ -81,7 +81,7 @@ documented! {
         least_local_slowdown: f64,
         /// What local and far memory cost then, beside all memory local.
         memory_cost: f64,
-        /// What prefetching divides the run time by, with half of the memory local.
+        /// What prefetching divides the run time by, with half of the memory local (or the least, see `least_size_bytes`).
         prefetching_gain: f64,
         /// A command with it, or null where the cost file says no `far`, or all is local with it.
         command: Option<String>,

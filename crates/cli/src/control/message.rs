@@ -179,9 +179,9 @@ documented! {
         pub url: String,
         /// Pages that it holds.
         pub far_bytes: u64,
-        /// Bytes of pages that were stored there, by all processes of the run.
+        /// Bytes of pages that were stored there, by the processes of the run that had the path under this URL: each fills in the sizes that were left open.
         pub bytes_in: u64,
-        /// Bytes of pages that were loaded from there, by all processes of the run.
+        /// Bytes of pages that were loaded from there, by the processes of the run that had the path under this URL: each fills in the sizes that were left open.
         pub bytes_out: u64,
     }
 }

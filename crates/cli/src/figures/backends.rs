@@ -51,25 +51,22 @@ impl BackendTotal {
 #[derive(Clone, Debug, Default)]
 pub struct Traffic(Vec<(String, u64, u64)>);
 
-/// URLs that traffic is kept of: each process may have others, where the user left sizes open.
+/// URLs that traffic is kept of, those that were seen first: each process may have others, where the user left sizes open.
 const TRAFFIC_MAX: usize = 64;
 
 impl Traffic {
     /// Adds what went over the paths of a process.
     pub fn add(&mut self, process: &[BackendFigures]) {
         for BackendFigures { url, counters, .. } in process {
+            let is_full = self.0.len() == TRAFFIC_MAX;
             let known = self.0.iter_mut().find(|(known, ..)| known == url);
             match known {
                 Some((_, stored, loaded)) => {
                     *stored += counters.bytes_in;
                     *loaded += counters.bytes_out;
                 }
-                None => {
-                    if self.0.len() == TRAFFIC_MAX {
-                        self.0.remove(0);
-                    }
-                    self.0.push((url.clone(), counters.bytes_in, counters.bytes_out));
-                }
+                None if is_full => {}
+                None => self.0.push((url.clone(), counters.bytes_in, counters.bytes_out)),
             }
         }
     }
@@ -163,7 +160,10 @@ mod tests {
         traffic.add(&at("a", 10, 20));
         assert_eq!((traffic.of("a"), traffic.of("b")), ((11, 22), (0, 0)));
         (0..TRAFFIC_MAX).for_each(|number| traffic.add(&at(&number.to_string(), 1, 1)));
-        assert_eq!((traffic.0.len(), traffic.of("a"), traffic.of("0")), (TRAFFIC_MAX, (0, 0), (1, 1)));
+        assert_eq!((traffic.0.len(), traffic.of("a"), traffic.of("0")), (TRAFFIC_MAX, (11, 22), (1, 1)));
+        assert_eq!(traffic.of(&(TRAFFIC_MAX - 1).to_string()), (0, 0), "there was no room");
+        traffic.add(&at("a", 1, 2));
+        assert_eq!(traffic.of("a"), (12, 24));
     }
 
     #[test]

@@ -157,7 +157,7 @@ fn not_applied(ledger: &LauncherLedger, number: u64) -> impl Iterator<Item = &Pr
     both.filter(move |(share, _)| !share.has_applied(number)).map(|(_, row)| row)
 }
 
-/// What each path of live processes holds, and what went over it, by URL; also of processes that have ended.
+/// What each path of live processes holds, and what went over it, by URL; also of processes that have ended and had it under this URL.
 fn paths_of(live: &[&RowFigures], ended: &[RowFigures], totals: &Totals) -> Vec<PathStatus> {
     let mut paths: Vec<PathStatus> = Vec::new();
     for backend in live.iter().flat_map(|row| &row.backends) {

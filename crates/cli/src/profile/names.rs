@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::rc::Rc;
 
-/// Functions that give memory for others: their caller is who allocates.
+/// Functions that allocate memory for their callers: the allocation is the caller's.
 const ALLOCATORS: &[&str] = &[
     "malloc",
     "calloc",

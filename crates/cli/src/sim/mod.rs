@@ -58,10 +58,10 @@ pub struct SimArgs {
     /// Bound on prefetched pages that are not known to be used, as `run` has it: a size. Default: what the windows need
     #[arg(long, value_name = "SIZE", value_parser = parse_prefetch_cache)]
     prefetch_cache: Option<ByteCount>,
-    /// How much comes to a thread that waits for a page, as `run` has it: page, block, both or auto [default: page; with --block: auto]
+    /// How much comes to a thread that waits for a page, as `run` has it: page, block, both or auto [default: page; with a size in --block: auto]
     #[arg(long, value_name = "GRANULARITY", value_parser = granularity)]
     granularity: Option<GranularityName>,
-    /// Size of a block, as `run` has it: a power of two from 4K to 2M. Default: bandwidth times delay of the link
+    /// Size of a block, as `run` has it: a power of two from 4K to 2M, or auto: bandwidth times delay of the link, and without --granularity no blocks at all [default: auto]
     #[arg(long, value_name = "SIZE|auto", value_parser = block)]
     block: Option<Block>,
     /// Of 100 pages that come back from far memory, so many are written to before they leave again (where the trace does not tell: versions 1 and 2, imports)

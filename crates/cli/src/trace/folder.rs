@@ -119,7 +119,7 @@ pub fn paths(folder: &Path) -> io::Result<Vec<PathBuf>> {
     with_ending(folder, ENDING)
 }
 
-/// The files of a folder whose names end so; what is no file (a folder, a pipe) is passed over.
+/// The files of a folder whose names end so; pipes, which would be waited for, sockets and devices are passed over.
 ///
 /// # Errors
 /// It cannot be read.
@@ -127,9 +127,9 @@ pub fn with_ending(folder: &Path, ending: &str) -> io::Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
-        // What is behind a link that leads nowhere is missed when it is read.
-        let is_file = path.metadata().map_or(true, |found| found.is_file());
-        if is_file && path.extension().is_some_and(|found| found == ending) {
+        // A folder, and a link that leads nowhere, are missed when they are read.
+        let can_be_read = path.metadata().map_or(true, |found| found.is_file() || found.is_dir());
+        if can_be_read && path.extension().is_some_and(|found| found == ending) {
             paths.push(path);
         }
     }
@@ -201,10 +201,9 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     #[test]
-    fn what_is_no_file_is_passed_over() {
+    fn pipes_and_the_like_are_passed_over() {
         let folder = tempfile::tempdir().unwrap();
         let in_folder = |name: &str| folder.path().join(name);
-        fs::create_dir(in_folder("a.trace")).unwrap();
         let _socket = UnixListener::bind(in_folder("b.trace")).unwrap();
         fs::write(in_folder("c.trace"), "damaged").unwrap();
         fs::write(in_folder("d.tape"), "").unwrap();

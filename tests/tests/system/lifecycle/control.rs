@@ -5,7 +5,7 @@ use hinterland_tests::launch::{Launch, Running, c_program, launcher};
 use hinterland_tests::suite::{self, Trial};
 use hinterland_tests::{MIB, frozen, skips};
 use nix::pty::{Winsize, openpty};
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::termios::{LocalFlags, tcgetattr};
 use nix::unistd::Pid;
 use std::fs::File;
@@ -359,8 +359,12 @@ fn top(name: &str) -> Result<()> {
         // Other runs of this user may be listed before it.
         command.args(["top", &running.pid.to_string()]).env("XDG_RUNTIME_DIR", runtime(&running)).env("TERM", "xterm");
         command.stdin(pty.slave.try_clone()?).stdout(pty.slave.try_clone()?).stderr(Stdio::null());
-        let mut top = command.spawn()?;
+        // A job of its own, as a shell makes it.
+        let mut top = command.process_group(0).spawn()?;
         drop(command);
+        let top_pid = Pid::from_raw(i32::try_from(top.id())?);
+        let mut beside = Command::new("sleep").arg("600").process_group(top_pid.as_raw()).spawn()?;
+        let beside_pid = Pid::from_raw(i32::try_from(beside.id())?);
         let mut keyboard = File::from(pty.master.try_clone()?);
         let screen = Screen::of(File::from(pty.master));
         let pid = running.pid.to_string();
@@ -375,8 +379,7 @@ fn top(name: &str) -> Result<()> {
         );
         keyboard.write_all(keys.as_bytes())?;
         suite::wait_until("another budget", || Ok(figure(&running, "local_budget_bytes")? == budget_mib * MIB))?;
-        let top_pid = Pid::from_raw(i32::try_from(top.id())?);
-        // Suspended by a signal and by a key: the terminal is the shell's meanwhile.
+        // Suspended by a signal and by a key, with its job: the terminal is the shell's meanwhile.
         let modes = || Ok::<_, anyhow::Error>(tcgetattr(&pty.slave)?.local_flags);
         for by_key in [false, true] {
             if by_key {
@@ -384,19 +387,21 @@ fn top(name: &str) -> Result<()> {
             } else {
                 kill(top_pid, Signal::SIGTSTP)?
             }
-            suite::wait_until("it is suspended", || Ok(is_stopped(top_pid)))?;
+            suite::wait_until("the job is suspended", || Ok(is_stopped(top_pid) && is_stopped(beside_pid)))?;
             ensure!(modes()? == before.local_flags, "the terminal is not as before while top is suspended");
             let shown = screen.text().len();
-            kill(top_pid, Signal::SIGCONT)?;
+            killpg(top_pid, Signal::SIGCONT)?;
             suite::wait_until("the terminal is taken again", || {
                 Ok(modes()? != before.local_flags && screen.text()[shown..].contains(&pid))
             })?;
         }
         match end {
-            Some(signal) => kill(Pid::from_raw(i32::try_from(top.id())?), signal)?,
+            Some(signal) => kill(top_pid, signal)?,
             None => keyboard.write_all(b"q")?,
         }
         let status = top.wait()?;
+        beside.kill()?;
+        beside.wait()?;
         ensure!(status.success(), "{status}: {}", screen.text());
         let after = tcgetattr(&pty.slave)?;
         ensure!(

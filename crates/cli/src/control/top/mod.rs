@@ -20,6 +20,8 @@ use crate::print::{self, Reader};
 use crate::report::bytes;
 use clap::Args;
 use hinterland_units::whole_number;
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, kill, sigaction};
+use nix::unistd::Pid;
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::terminal::{Clear, ClearType, EnterAlternateScreen, disable_raw_mode, enable_raw_mode};
@@ -189,7 +191,8 @@ impl Signals {
     fn follow(&self, terminal: &mut ratatui::DefaultTerminal) -> io::Result<bool> {
         if self.stops.swap(false, Relaxed) {
             ratatui::restore();
-            signal_hook::low_level::emulate_default_handler(libc::SIGTSTP)?;
+            stop_job()?;
+            // Also where it was not stopped, and no SIGCONT comes.
             self.goes_on.store(true, Relaxed);
         }
         let goes_on = self.goes_on.swap(false, Relaxed);
@@ -203,6 +206,18 @@ impl Signals {
         }
         Ok(goes_on)
     }
+}
+
+/// Stops the process group, the shell's job, as the terminal's Ctrl-Z does; comes back when it goes on. In an orphaned group, which no shell
+/// would continue, the kernel ignores the signal. Source: `get_signal`, `kernel/signal.c`.
+fn stop_job() -> io::Result<()> {
+    let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+    // SAFETY: the default action runs no code of this program.
+    let handler = unsafe { sigaction(Signal::SIGTSTP, &default) }?;
+    let stopped = kill(Pid::from_raw(0), Signal::SIGTSTP);
+    // SAFETY: this handler was there before.
+    unsafe { sigaction(Signal::SIGTSTP, &handler) }?;
+    Ok(stopped?)
 }
 
 fn screen(args: &TopArgs, only: Option<i32>) -> io::Result<()> {
