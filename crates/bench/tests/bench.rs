@@ -246,7 +246,7 @@ fn wait_until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// While it runs a program, it has a directory with what that reads. The program does not end by itself.
+/// While it runs a program, it has a directory with what that reads and writes. The program does not end by itself, and writes until it ends.
 #[test]
 fn a_bench_that_is_ended_leaves_neither_files_nor_programs() {
     use nix::sys::signal::{Signal, kill};
@@ -254,7 +254,10 @@ fn a_bench_that_is_ended_leaves_neither_files_nor_programs() {
     with_launcher();
     let (temporary, programs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let sort = programs.path().join("sort");
-    fs::write(&sort, "#!/bin/sh\nexec sleep 600\n").unwrap();
+    // Its fifth argument is the file to write.
+    let writes =
+        "#!/bin/sh\nexec 2>/dev/null\nfile=0\nwhile :; do file=$(((file + 1) % 1000)); echo > \"$5.$file\"; done\n";
+    fs::write(&sort, writes).unwrap();
     fs::set_permissions(&sort, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let path = format!("{}:{}", programs.path().display(), std::env::var("PATH").unwrap());
     let mut child = bench("programs-local")
@@ -267,11 +270,13 @@ fn a_bench_that_is_ended_leaves_neither_files_nor_programs() {
     let bench = i32::try_from(child.id()).unwrap();
     let program = || {
         let mut stats = all_processes().unwrap().flatten().filter_map(|process| process.stat().ok());
-        stats.find(|stat| stat.ppid == bench && stat.comm == "sleep").map(|stat| stat.pid)
+        stats.find(|stat| stat.ppid == bench && stat.comm == "sort").map(|stat| stat.pid)
     };
     wait_until("a program", || program().is_some());
     let program = program().unwrap();
-    assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 1);
+    let directories: Vec<_> = fs::read_dir(temporary.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(directories.len(), 1);
+    wait_until("files of the program", || fs::read_dir(&directories[0]).unwrap().count() > 100);
     kill(nix::unistd::Pid::from_raw(bench), Signal::SIGTERM).unwrap();
     assert!(!child.wait().unwrap().success());
     let is_left = || Process::new(program).and_then(|process| process.stat()).is_ok_and(|stat| stat.state != 'Z');

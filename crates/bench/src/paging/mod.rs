@@ -65,7 +65,7 @@ pub fn run(args: PagingArgs) -> Result<(), BenchError> {
         rivals::check_machine(&rivals.collect::<Vec<_>>().join(", "), setting.systems.contains(&System::Zram))?;
     }
     let changes = Changes::begin()?;
-    let hierarchy = if root { Hierarchy::find(&changes).map(Some) } else { Ok(None) };
+    let hierarchy = if root { Hierarchy::find().map(Some) } else { Ok(None) };
     let hierarchy = if kernel { hierarchy? } else { hierarchy.unwrap_or(None) };
     let swap_file = if setting.systems.contains(&System::SsdSwap) {
         eprintln!("writing a swap file of {} MiB to {}", setting.swap_bytes() >> 20, setting.args.disk.display());

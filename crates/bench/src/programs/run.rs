@@ -140,7 +140,7 @@ impl<'a> Machine<'a> {
     ) -> Result<Machine<'a>, BenchError> {
         let (directory, guard) = changes.directory()?;
         Ok(Machine {
-            hierarchy: Hierarchy::find(changes)?,
+            hierarchy: Hierarchy::find()?,
             changes,
             launcher,
             options,

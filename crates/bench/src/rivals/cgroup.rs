@@ -51,28 +51,31 @@ impl Version {
 pub struct Hierarchy {
     root: PathBuf,
     version: Version,
-    /// Takes the controller away again from the root's groups, if they did not have it.
-    _controller: Option<Guard>,
 }
 
 impl Hierarchy {
-    /// Finds the memory controller; v2's is passed on to the root's groups as long as this lives.
+    /// Finds the memory controller. Where v2's root does not give it to its groups, it does from now on, for good: other groups may have set
+    /// limits meanwhile, which would end with it.
     ///
     /// # Errors
     /// There is none.
-    pub fn find(changes: &Changes) -> Result<Hierarchy, BenchError> {
+    pub fn find() -> Result<Hierarchy, BenchError> {
         let mounts = Process::myself().and_then(|me| me.mountinfo()).map_err(|_| BenchError::NoCgroup)?;
         let v1 = mounts.iter().find(|m| m.fs_type == "cgroup" && m.super_options.contains_key("memory"));
         if let Some(mount) = v1 {
-            return Ok(Hierarchy { root: mount.mount_point.clone(), version: Version::One, _controller: None });
+            return Ok(Hierarchy { root: mount.mount_point.clone(), version: Version::One });
         }
         let v2 = mounts.iter().find(|m| {
             let controllers = read(&m.mount_point.join("cgroup.controllers")).unwrap_or_default();
             m.fs_type == "cgroup2" && controllers.split(' ').any(|name| name == "memory")
         });
         let mount = v2.ok_or(BenchError::NoCgroup)?;
-        let controller = pass_on(&mount.mount_point, changes)?;
-        Ok(Hierarchy { root: mount.mount_point.clone(), version: Version::Two, _controller: controller })
+        let (root, version) = (mount.mount_point.clone(), Version::Two);
+        let control = root.join("cgroup.subtree_control");
+        if !read(&control)?.split(' ').any(|name| name == "memory") {
+            write(&control, "+memory")?;
+        }
+        Ok(Hierarchy { root, version })
     }
 
     /// Makes a group for one run.
@@ -90,18 +93,6 @@ impl Hierarchy {
             }
         }
     }
-}
-
-/// Gives the groups in `root` the memory controller, where they do not have it. The kernel refuses to take it back while one of them passes it on
-/// in its turn (cgroup-v2.rst, "Top-down Constraint").
-fn pass_on(root: &Path, changes: &Changes) -> Result<Option<Guard>, BenchError> {
-    let control = root.join("cgroup.subtree_control");
-    if read(&control)?.split(' ').any(|name| name == "memory") {
-        return Ok(None);
-    }
-    let guard = changes.register(Undo::Write(control.clone(), "-memory".into()));
-    write(&control, "+memory")?;
-    Ok(Some(guard))
 }
 
 /// What is charged to a group at one moment, in bytes.
@@ -205,7 +196,7 @@ mod tests {
     #[test]
     fn a_group_that_is_there_is_another_ones() {
         let root = tempfile::tempdir().unwrap();
-        let hierarchy = Hierarchy { root: root.path().to_owned(), version: Version::Two, _controller: None };
+        let hierarchy = Hierarchy { root: root.path().to_owned(), version: Version::Two };
         let theirs = root.path().join("theirs");
         let mut running = Command::new("sleep").arg("100").spawn().unwrap();
         std::fs::create_dir(&theirs).unwrap();
@@ -222,21 +213,6 @@ mod tests {
         assert_eq!(undo::tests::left(changes), [Undo::RemoveCgroup(root.path().join("ours"))]);
         // No directory of the kernel's: it has no list of processes, and counts as gone.
         drop(group);
-    }
-
-    #[test]
-    fn a_controller_that_was_passed_on_is_taken_back() {
-        let root = tempfile::tempdir().unwrap();
-        let control = root.path().join("cgroup.subtree_control");
-        std::fs::write(&control, "cpu memory\n").unwrap();
-        let changes = undo::tests::changes();
-        assert!(pass_on(root.path(), &changes).unwrap().is_none());
-        std::fs::write(&control, "cpu\n").unwrap();
-        let guard = pass_on(root.path(), &changes).unwrap();
-        assert_eq!(std::fs::read_to_string(&control).unwrap(), "+memory");
-        assert_eq!(undo::tests::left(changes), [Undo::Write(control.clone(), "-memory".into())]);
-        drop(guard);
-        assert_eq!(std::fs::read_to_string(&control).unwrap(), "-memory");
     }
 
     #[test]

@@ -2,8 +2,9 @@
 //!
 //! A change is registered *before* it is made, here and with a janitor process, and taken back when its guard is dropped.
 //! When the bench dies in any other way (Ctrl-C, SIGTERM, a panic, SIGKILL), the janitor's standard input ends and it takes
-//! back what is left, the latest change first. Invariant: taking back a change that was never made, or that is taken
-//! back already, does nothing. So what is made has a name that nothing else has, and a change that fails is forgotten.
+//! back what is left, the latest change first. Directories are last, when the bench is gone: programs write there until they end with it.
+//! Invariant: taking back a change that was never made, or that is taken back already, does nothing. So what is made has a name that nothing
+//! else has, and a change that fails is forgotten.
 
 use crate::error::BenchError;
 use crate::executables::myself;
@@ -13,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fs::DirBuilder;
-use std::io::{BufRead, Write};
+use std::io::{BufRead, ErrorKind, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
@@ -22,8 +23,10 @@ use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a group's processes may take to die: a process that swaps gives back its pages first.
+/// How long processes may take to die: a process that swaps gives back its pages first.
 const DEATH_MAX: Duration = Duration::from_secs(20);
+/// Between two tries while they die.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// A change to take back.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -48,7 +51,7 @@ impl Undo {
             Undo::Swapoff(path) => swapoff(path),
             Undo::Write(path, text) => std::fs::write(path, text),
             Undo::RemoveFile(path) => unless_gone(std::fs::remove_file(path)),
-            Undo::RemoveDirectory(path) => unless_gone(std::fs::remove_dir_all(path)),
+            Undo::RemoveDirectory(path) => remove_directory(path),
         };
         if let Err(e) = outcome {
             eprintln!("hinterland bench: cannot take back {self:?}: {e}");
@@ -59,8 +62,21 @@ impl Undo {
 /// What is gone need not be removed.
 fn unless_gone(removed: std::io::Result<()>) -> std::io::Result<()> {
     match removed {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
         other => other,
+    }
+}
+
+/// Deletes the directory and what is in it; again while programs that are about to die write there.
+fn remove_directory(path: &Path) -> std::io::Result<()> {
+    let start = Instant::now();
+    loop {
+        match unless_gone(std::fs::remove_dir_all(path)) {
+            Err(e) if e.kind() == ErrorKind::DirectoryNotEmpty && start.elapsed() < DEATH_MAX => {
+                std::thread::sleep(PAUSE);
+            }
+            outcome => return outcome,
+        }
     }
 }
 
@@ -70,7 +86,7 @@ fn remove_cgroup(group: &Path) -> std::io::Result<()> {
     loop {
         let pids = match std::fs::read_to_string(group.join("cgroup.procs")) {
             Ok(pids) => pids,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
             Err(e) => return Err(e),
         };
         for pid in pids.lines().filter_map(|line| line.parse().ok()) {
@@ -80,7 +96,7 @@ fn remove_cgroup(group: &Path) -> std::io::Result<()> {
         match std::fs::remove_dir(group) {
             Ok(()) => return Ok(()),
             Err(e) if start.elapsed() > DEATH_MAX => return Err(e),
-            Err(_) => std::thread::sleep(Duration::from_millis(5)),
+            Err(_) => std::thread::sleep(PAUSE),
         }
     }
 }
@@ -135,7 +151,7 @@ impl Changes {
         let mut janitor = Command::new(&program)
             .arg("janitor")
             .stdin(Stdio::piped())
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .process_group(0)
             .spawn()
             .map_err(BenchError::io("start the janitor", &program))?;
@@ -179,13 +195,15 @@ impl Changes {
         }
     }
 
-    /// Leaves everything to the janitor, waits for it and ends this process. The register stays locked, so that nothing
-    /// new is begun.
+    /// Leaves everything to the janitor, waits until it has directories alone left, and ends this process and with it the programs that write
+    /// there. The register stays locked, so that nothing new is begun.
     fn abandon(&self, code: i32) -> ! {
         let mut register = self.lock();
         drop(register.ear.take());
-        // Without a janitor there is nobody to wait for.
-        let _ = register.janitor.wait();
+        if let Some(mut janitor) = register.janitor.stdout.take() {
+            // Without a janitor there is nothing to wait for.
+            let _ = janitor.read_exact(&mut [0]);
+        }
         std::process::exit(code);
     }
 
@@ -220,9 +238,15 @@ impl Drop for Guard {
     }
 }
 
-/// The janitor: remembers changes, and takes back those that are left when the bench is gone.
+/// The janitor: remembers changes, and takes back those that are left when the bench is gone or waits for the janitor's byte, which comes before
+/// directories are removed.
 pub fn janitor() -> ExitCode {
-    left_of(std::io::stdin().lock()).values().rev().for_each(Undo::apply);
+    let left = left_of(std::io::stdin().lock()).into_values().rev();
+    let (directories, others): (Vec<Undo>, Vec<Undo>) = left.partition(|undo| matches!(undo, Undo::RemoveDirectory(_)));
+    others.iter().for_each(Undo::apply);
+    // A bench that was killed does not wait.
+    let _ = std::io::stdout().write_all(b"\n");
+    directories.iter().for_each(Undo::apply);
     ExitCode::SUCCESS
 }
 
@@ -266,6 +290,34 @@ pub mod tests {
         assert!(swapoff(Path::new("/nowhere/swap")).is_ok() || !nix::unistd::geteuid().is_root());
         Undo::RemoveFile("/nowhere/file".into()).apply();
         Undo::RemoveDirectory("/nowhere/directory".into()).apply();
+    }
+
+    /// As a program does that has not died yet.
+    #[test]
+    fn a_directory_in_which_a_program_still_writes_is_removed() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("directory");
+        std::fs::create_dir(&path).unwrap();
+        let written = path.clone();
+        let (begin, begun) = std::sync::mpsc::channel();
+        let writer = std::thread::spawn(move || {
+            let start = Instant::now();
+            for file in 0.. {
+                let made = std::fs::File::create(written.join(file.to_string()));
+                if file == 1000 {
+                    begin.send(()).unwrap();
+                }
+                if made.is_err() || start.elapsed() > Duration::from_secs(1) {
+                    break;
+                }
+            }
+        });
+        // An error: all has been written already.
+        let _ = begun.recv();
+        let removed = remove_directory(&path);
+        writer.join().unwrap();
+        removed.unwrap();
+        assert!(!path.exists());
     }
 
     #[test]
