@@ -1,6 +1,7 @@
 // Reads the JSON that `hinterland cc` makes of a plan.
 #include "plan.h"
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/StringMap.h"
 #include "llvm/Demangle/Demangle.h"
 #include "llvm/Support/JSON.h"
 #include "llvm/Support/MemoryBuffer.h"
@@ -77,12 +78,16 @@ Expected<Plan> Plan::fromEnvironment() {
   return plan;
 }
 
-// A demangled name as every demangler writes it: some have a space between two closing brackets.
-static std::string spaced(StringRef name) {
-  std::string result;
-  for (size_t at = 0; at < name.size(); at++)
-    if (name[at] != ' ' || at + 1 == name.size() || name[at + 1] != '>') result += name[at];
-  return result;
+// Whether two demangled names are the same: some demanglers write a space between two closing brackets.
+static bool isSame(StringRef one, StringRef other) {
+  for (;;) {
+    if (one.starts_with(" >")) one = one.drop_front();
+    if (other.starts_with(" >")) other = other.drop_front();
+    if (one.empty() || other.empty()) return one.empty() && other.empty();
+    if (one.front() != other.front()) return false;
+    one = one.drop_front();
+    other = other.drop_front();
+  }
 }
 
 // A function's name with what it is in, without its parameters and its result.
@@ -102,10 +107,26 @@ static std::string withoutParameters(StringRef linkage, StringRef demangled) {
   return (hash.size() == 16 && all_of(hash, isHexDigit) ? name : plain).str();
 }
 
+struct Demangled {
+  std::string whole, withoutParameters;
+};
+
+// Each name is demangled once by each thread: many instructions have the same, and a link may run backends side by side.
+static const Demangled &demangled(StringRef linkage) {
+  static thread_local StringMap<Demangled> known;
+  auto [entry, isNew] = known.try_emplace(linkage);
+  Demangled &names = entry->second;
+  if (isNew) {
+    names.whole = demangle(linkage);
+    names.withoutParameters = withoutParameters(linkage, names.whole);
+  }
+  return names;
+}
+
 static bool isCalled(StringRef name, StringRef symbol, const DISubprogram *program, StringRef linkage) {
   if (name == linkage || (!symbol.empty() && symbol == linkage) || (program && (name == program->getName() || name == program->getLinkageName()))) return true;
-  std::string demangled = demangle(linkage), wanted = spaced(name);
-  return wanted == spaced(demangled) || wanted == spaced(withoutParameters(linkage, demangled));
+  const Demangled &names = demangled(linkage);
+  return isSame(name, names.whole) || isSame(name, names.withoutParameters);
 }
 
 // Whether a source file's path ends with those parts of a path.

@@ -56,6 +56,7 @@ void show(const LoopDecision &decision, OptimizationRemarkEmitter &remarks) {
 }
 
 void showMissing(const Plan &plan, Module &module, function_ref<OptimizationRemarkEmitter &(Function &)> remarks) {
+  if (!OptimizationRemarkEmitter::allowExtraAnalysis(module.getContext(), passName)) return;
   SmallPtrSet<const FunctionPlan *, 16> functions;
   SmallPtrSet<const SitePlan *, 16> sites;
   SmallPtrSet<const DISubprogram *, 16> seen;
@@ -74,7 +75,7 @@ void showMissing(const Plan &plan, Module &module, function_ref<OptimizationRema
         if (seen.insert(program).second) meet(program, program->getLinkageName().empty() ? program->getName() : program->getLinkageName());
         if (!isa<CallBase>(instruction)) continue;
         for (const SitePlan &site : plan.sites)
-          if (names(site, place, function)) sites.insert(&site);
+          if (!sites.contains(&site) && names(site, place, function)) sites.insert(&site);
       }
   }
   if (!first) return;
