@@ -146,7 +146,9 @@ fn number_of_another(test: &str) -> Result<()> {
 
 /// A launcher that has no descriptor for what connects to its sockets sleeps all the same, and serves both when there are some.
 fn no_descriptors(test: &str) -> Result<()> {
-    let script = "echo ready; while [ ! -e go ]; do sleep 0.05; done; /usr/bin/python3 -c \"$PYTHON\" $HINTERLAND_HANDOVER; echo ended";
+    // The launcher ends with the program, whether a client waits or not.
+    let script = "echo ready; while [ ! -e go ]; do sleep 0.05; done; /usr/bin/python3 -c \"$PYTHON\" $HINTERLAND_HANDOVER; \
+        while [ ! -e enough ]; do sleep 0.05; done; echo ended";
     let run = Run::start(test, script, ASKS)?;
     // Those which it opens and closes again and again come after.
     let is_kept = |number: &usize| {
@@ -185,5 +187,6 @@ fn no_descriptors(test: &str) -> Result<()> {
     let mut answer = String::new();
     BufReader::new(client).read_line(&mut answer)?;
     ensure!(answer.contains("no request"), "{answer}");
+    run.write("enough", "")?;
     run.running.end()?.expect(0, "files 1\nended").map(drop)
 }
