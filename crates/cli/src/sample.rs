@@ -2,9 +2,10 @@
 
 use hinterland_abi::{Numbered, file_id};
 use hinterland_sys::pidfs;
+use procfs::ProcError;
 use procfs::process::StatFlags;
-use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::{fs, io};
 
 /// The memory of one process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -60,12 +61,32 @@ pub fn image(pid: i32) -> Option<Image> {
     (!ending).then_some(Image { code: stat.startcode, stack: stat.startstack })
 }
 
+/// There is no descriptor or no memory to look at a process with, so nothing is known of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CannotLook;
+
 /// When a process started, in nanoseconds since the machine did, cut to the kernel's ticks; `None` when it is ending or gone.
-pub fn started_ns(pid: i32) -> Option<u64> {
-    let stat = procfs::process::Process::new(pid).and_then(|process| process.stat()).ok()?;
+///
+/// # Errors
+/// Nothing can be looked at.
+pub fn started_ns(pid: i32) -> Result<Option<u64>, CannotLook> {
+    let stat = match procfs::process::Process::new(pid).and_then(|process| process.stat()) {
+        Ok(stat) => stat,
+        Err(ProcError::Io(error, _)) if is_lack(&error) => return Err(CannotLook),
+        Err(_) => return Ok(None),
+    };
     let ending = stat.flags().is_ok_and(|flags| flags.contains(StatFlags::PF_EXITING));
     let ticks_per_second = procfs::ticks_per_second().max(1);
-    (!ending).then(|| stat.starttime.saturating_mul(1_000_000_000 / ticks_per_second))
+    Ok((!ending).then(|| stat.starttime.saturating_mul(1_000_000_000 / ticks_per_second)))
+}
+
+/// Whether processes can be looked at.
+pub fn can_look() -> bool {
+    fs::File::open("/proc/self/stat").err().is_none_or(|error| !is_lack(&error))
+}
+
+fn is_lack(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM))
 }
 
 /// Whether a process is stopped by a signal, or by a debugger.

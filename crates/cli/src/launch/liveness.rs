@@ -51,16 +51,21 @@ fn own_namespace() -> u64 {
 }
 
 impl Liveness {
-    /// Whether a row's process lives.
+    /// Whether a row's process lives, as far as is known: one that cannot be looked at is not taken for ended, because what it holds would be given
+    /// to others.
     pub fn is_alive(&mut self, row: &ProcessRow) -> bool {
         let life = Life::of(row);
         if let Some(fd) = self.watched.get(&life) {
             return !has_ended(fd.as_fd());
         }
-        let Some(pid) = self.pid_of(row) else { return false };
+        let Some(pid) = self.pid_of(row) else { return !sample::can_look() };
         let fd = (self.watched.len() < WATCHED_MAX).then(|| pidfs::open(pid)).flatten();
         // After the descriptor is open, so that what is said of the number is said of the same process.
-        let Some(started_ns) = sample::started_ns(pid) else { return false };
+        let started_ns = match sample::started_ns(pid) {
+            Ok(Some(started_ns)) => started_ns,
+            Ok(None) => return false,
+            Err(sample::CannotLook) => return true,
+        };
         if life.taken_ns != 0 && started_ns > life.taken_ns {
             return false;
         }

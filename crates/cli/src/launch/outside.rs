@@ -63,7 +63,7 @@ impl Outside {
             let Some(memory) = Process::read(pid) else { continue };
             let row = known.get(&pid).copied();
             let Some(bytes) = self.outside(row, memory) else { continue };
-            let life = (pid, sample::started_ns(pid));
+            let life = (pid, sample::started_ns(pid).ok().flatten());
             let mut seen = self.seen.remove(&life).unwrap_or(Seen { since: Instant::now(), told: None, said: false });
             let lasting = if row.is_none() && is_copy(pid, &known) { COPY_LASTING } else { LASTING };
             if let Some(told) = seen.told.and_then(|index| self.found.get_mut(index)) {
