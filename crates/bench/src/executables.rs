@@ -1,7 +1,7 @@
 //! The two executables of a measurement: this one, which is also the worker, and the launcher that manages it.
 
 use crate::error::BenchError;
-use hinterland_abi::{SETTINGS, variables};
+use hinterland_abi::{SETTINGS, Settings, variables};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use std::env;
@@ -51,6 +51,11 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
     }
     command.env(variables::CONFIG, NO_SETTINGS);
     command
+}
+
+/// Of settings, the variables that say something.
+pub fn variables_of(settings: &Settings) -> impl Iterator<Item = (&'static str, String)> + use<> {
+    settings.to_env().into_iter().filter(|(_, value)| !value.is_empty())
 }
 
 /// Makes the command end with the thread that starts it, which is to last as long as the bench.

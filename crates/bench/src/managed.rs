@@ -39,7 +39,7 @@ pub fn run(
 
 fn command(executables: &Executables, flags: &[&str], settings: &Settings, args: &WorkerArgs) -> Command {
     let mut command = executables::command(&executables.launcher);
-    command.envs(settings.to_env().into_iter().filter(|(_, value)| !value.is_empty()));
+    command.envs(executables::variables_of(settings));
     command.args(["run", "--quiet"]).args(flags).arg("--").arg(&executables.bench);
     command.arg("worker").args(args.to_words());
     command
@@ -89,8 +89,7 @@ mod tests {
         let settings =
             Settings { fault_path: FaultPathName::Inline, far: vec!["compressed".into()], ..Settings::default() };
         let command = command(&executables, &[], &settings, &Line::parse_from(worker.split(' ')).args);
-        let given: Vec<&str> =
-            settings.to_env().into_iter().filter(|(_, value)| !value.is_empty()).map(|(name, _)| name).collect();
+        let given: Vec<&str> = executables::variables_of(&settings).map(|(name, _)| name).collect();
         assert!(given.contains(&variables::FAR), "{given:?}");
         assert_unreached(&command, &given);
     }

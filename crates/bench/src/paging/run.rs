@@ -155,8 +155,7 @@ fn command(setting: &Setting, variant: &Variant, args: &WorkerArgs) -> Command {
     let managed = *variant == Variant::Hinterland;
     let mut command = executables::command(if managed { launcher } else { worker });
     if managed {
-        let settings = setting.hinterland.to_env().into_iter().filter(|(_, value)| !value.is_empty());
-        command.envs(settings).arg("run").arg("--").arg(worker);
+        command.envs(executables::variables_of(&setting.hinterland)).arg("run").arg("--").arg(worker);
     }
     command.arg("worker").args(args.to_words());
     command
@@ -214,8 +213,7 @@ mod tests {
         let rival = command(&setting, &Variant::AllLocal, &worker);
         assert_unreached(&rival, &[]);
         let managed = command(&setting, &Variant::Hinterland, &worker);
-        let given = setting.hinterland.to_env().into_iter().filter(|(_, value)| !value.is_empty());
-        let given: Vec<&str> = given.map(|(name, _)| name).collect();
+        let given: Vec<&str> = executables::variables_of(&setting.hinterland).map(|(name, _)| name).collect();
         assert!(given.contains(&variables::LOCAL), "{given:?}");
         assert_unreached(&managed, &given);
     }

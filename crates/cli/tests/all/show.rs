@@ -28,6 +28,17 @@ fn walk(directory: &tempfile::TempDir, microset_pages: u32) -> PathBuf {
     path
 }
 
+/// A trace of this head, with what `write` writes of a region.
+fn written(directory: &tempfile::TempDir, head: &Head, write: impl Fn(&mut Writer<Vec<u8>>, u32)) -> PathBuf {
+    let mut writer = Writer::new(Vec::new(), head).unwrap();
+    let region = writer.region(&Region { name: "far".into(), pages: 20 }).unwrap();
+    write(&mut writer, region);
+    writer.finish().unwrap();
+    let path = directory.path().join("written.trace");
+    std::fs::write(&path, writer.sink()).unwrap();
+    path
+}
+
 #[test]
 fn no_misses_are_told_for_memory_below_a_microset() {
     let directory = tempfile::tempdir().unwrap();
@@ -49,18 +60,15 @@ fn no_misses_are_told_for_memory_below_a_microset() {
 fn what_was_written_to_is_a_share_of_what_is_known() {
     let directory = tempfile::tempdir().unwrap();
     let head = Head { page_bytes: 4096, microset_pages: 10, ..Head::default() };
-    let mut writer = Writer::new(Vec::new(), &head).unwrap();
-    let region = writer.region(&Region { name: "far".into(), pages: 20 }).unwrap();
-    for page in 0..20 {
-        writer.touch(&Reference { region, page, ..Reference::default() }).unwrap();
-        if page == 9 {
-            writer.end_microset(Written::All).unwrap();
-        }
-    }
     // Of the microset in which the program ends it is not known.
-    writer.finish().unwrap();
-    let path = directory.path().join("written.trace");
-    std::fs::write(&path, writer.sink()).unwrap();
+    let path = written(&directory, &head, |writer, region| {
+        for page in 0..20 {
+            writer.touch(&Reference { region, page, ..Reference::default() }).unwrap();
+            if page == 9 {
+                writer.end_microset(Written::All).unwrap();
+            }
+        }
+    });
     let figures: Value = serde_json::from_slice(&show(&path, &["--json"]).stdout).unwrap();
     assert_eq!((&figures["written"], &figures["written_known"]), (&10.into(), &10.into()));
     let said = text(&path);
@@ -72,15 +80,12 @@ fn what_was_written_to_is_a_share_of_what_is_known() {
 fn what_a_forked_child_has_of_its_parent_is_no_first_touch() {
     let directory = tempfile::tempdir().unwrap();
     let head = Head { page_bytes: 4096, microset_pages: 1, process: 7, is_forked: true, ..Head::default() };
-    let mut writer = Writer::new(Vec::new(), &head).unwrap();
-    let region = writer.region(&Region { name: "far".into(), pages: 20 }).unwrap();
-    for page in (0..2).flat_map(|_| 0..20) {
-        writer.touch(&Reference { region, page, is_first: page < 5, ..Reference::default() }).unwrap();
-        writer.end_microset(Written::None).unwrap();
-    }
-    writer.finish().unwrap();
-    let path = directory.path().join("child.trace");
-    std::fs::write(&path, writer.sink()).unwrap();
+    let path = written(&directory, &head, |writer, region| {
+        for page in (0..2).flat_map(|_| 0..20) {
+            writer.touch(&Reference { region, page, is_first: page < 5, ..Reference::default() }).unwrap();
+            writer.end_microset(Written::None).unwrap();
+        }
+    });
     let figures: Value = serde_json::from_slice(&show(&path, &["--json"]).stdout).unwrap();
     assert_eq!((&figures["first_touches"], &figures["inherited_pages"]), (&5.into(), &15.into()));
     assert_eq!(

@@ -32,6 +32,13 @@ pub(crate) fn process() -> i32 {
     i32::try_from(unsafe { call(libc::SYS_getpid, [0; 6]) }).unwrap_or(0)
 }
 
+/// Whether the process has a thread of this number.
+pub(crate) fn has_thread(thread: i32) -> bool {
+    let id = |id: i32| id.unsigned_abs() as usize;
+    // SAFETY: a signal that is none.
+    unsafe { call(libc::SYS_tgkill, [id(process()), id(thread), 0, 0, 0, 0]) == 0 }
+}
+
 /// The process's threads: their directory has a link for each, and two more (proc(5)). `None` where there is no `/proc`. No allocator is called:
 /// one that the program brings may not be set up yet.
 pub(crate) fn count_threads() -> Option<u64> {

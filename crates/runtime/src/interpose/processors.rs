@@ -1,7 +1,8 @@
-//! Which processors there are. A traced program runs on one, and is not to see that ([`crate::trace::processors`]), nor to change it: where it
-//! sets the processors of its own threads, it is told that they are set.
+//! Which processors there are. A traced program runs on one, and is not to see that ([`crate::trace::processors`]), nor to change it: calls
+//! that set the processors of its own threads report success.
 
 use super::next_symbol::next;
+use crate::inline::raw;
 use crate::{errno, trace};
 use hinterland_sys::thread;
 use libc::{c_int, c_long, cpu_set_t, pid_t, pthread_attr_t, pthread_t};
@@ -46,8 +47,8 @@ pub unsafe extern "C" fn pthread_getaffinity_np(thread: pthread_t, bytes: usize,
     rc
 }
 
-/// What a traced program is told that sets the processors of a thread of its own: 0, or the error of a set in which none is for it. `None`:
-/// it is to ask the kernel.
+/// The outcome of a call of a traced program that sets the processors of a thread of its own: 0, or the error of a set in which none is for it.
+/// `None`: the kernel has to be asked.
 ///
 /// # Safety
 /// `set` is null or has `bytes` bytes.
@@ -63,18 +64,11 @@ unsafe fn set(bytes: usize, set: *const cpu_set_t) -> Option<c_int> {
     Some(if is_one_of_them { 0 } else { libc::EINVAL })
 }
 
-/// Whether a number is that of a thread of this process; 0: the caller.
-fn is_ours(thread: pid_t) -> bool {
-    let _errno = errno::Preserved::new();
-    // SAFETY: a signal that is none.
-    thread == 0 || unsafe { libc::syscall(libc::SYS_tgkill, thread::process(), thread, 0) } == 0
-}
-
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sched_setaffinity(process: pid_t, bytes: usize, processors: *const cpu_set_t) -> c_int {
     let next = next!(sched_setaffinity: unsafe extern "C" fn(pid_t, usize, *const cpu_set_t) -> c_int);
     // SAFETY: as here.
-    match unsafe { set(bytes, processors) }.filter(|_| is_ours(process)) {
+    match unsafe { set(bytes, processors) }.filter(|_| process == 0 || raw::has_thread(process)) {
         Some(0) => 0,
         Some(error) => {
             errno::set(error);

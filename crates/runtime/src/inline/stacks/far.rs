@@ -96,7 +96,7 @@ fn give_up_gone() {
     // SAFETY: the list was taken as a whole; its members are stacks of the pool.
     while let Some(stack) = unsafe { (next as *const Stack).as_ref() } {
         next = stack.next.load(Relaxed);
-        if is_alive(stack.thread.load(Relaxed)) {
+        if raw::has_thread(stack.thread.load(Relaxed)) {
             push(stack);
         } else {
             // SAFETY: its thread is gone, and it is in no list.
@@ -104,12 +104,6 @@ fn give_up_gone() {
             give_back(stack);
         }
     }
-}
-
-fn is_alive(thread: i32) -> bool {
-    let id = |id: i32| id.unsigned_abs() as usize;
-    // SAFETY: asks whether the thread exists.
-    unsafe { raw::call(libc::SYS_tgkill, [id(raw::process()), id(thread), 0, 0, 0, 0]) == 0 }
 }
 
 /// Pins the calling thread's descriptor, and no more of its stack.
