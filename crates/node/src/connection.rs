@@ -46,7 +46,7 @@ impl Connection {
         credentials: Option<&NodeCredentials>,
         limit: Duration,
     ) -> Result<Connection, HandshakeError> {
-        stream.send_at_once()?;
+        stream.prepare()?;
         stream.set_read_timeout(Some(limit))?;
         match (stream, credentials) {
             (Stream::Tcp(stream), Some(credentials)) => shake_hands(stream, credentials, limit),

@@ -22,6 +22,12 @@ use std::time::{Duration, Instant};
 const WAITING_MAX: i32 = 1024;
 /// Time in which another node that starts in the same directory must have come so far.
 const START_LIMIT: Duration = Duration::from_secs(2);
+/// How long a client's machine may be silent before the node's kernel asks whether it is there (tcp(7), `TCP_KEEPIDLE`).
+const SILENT_MAX: Duration = Duration::from_secs(30);
+/// Time between two questions of the kernel's.
+const ASK_EVERY: Duration = Duration::from_secs(10);
+/// Questions without an answer after which the connection is over: a minute after the last word.
+const ASKED_MAX: u32 = 3;
 
 /// One connection.
 pub(crate) enum Stream {
@@ -99,12 +105,20 @@ impl Stream {
         has_arrived(self.descriptor())
     }
 
-    /// Has small messages leave without waiting for more.
-    pub(crate) fn send_at_once(&self) -> io::Result<()> {
-        match self {
-            Stream::Tcp(stream) => stream.set_nodelay(true),
-            Stream::Unix(_) => Ok(()),
-        }
+    /// Has small messages leave without waiting for more, and a connection end whose other machine is gone: without a word from it nothing else
+    /// would tell. The kernel of a stopped program answers. No `TCP_USER_TIMEOUT`, which also ends the connection of a stopped program whose
+    /// buffers are full; while an answer is under way the kernel gives up after `net.ipv4.tcp_retries2`, a quarter of an hour.
+    ///
+    /// # Errors
+    /// The connection is over.
+    pub(crate) fn prepare(&self) -> io::Result<()> {
+        use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl};
+        let Stream::Tcp(stream) = self else { return Ok(()) };
+        stream.set_nodelay(true)?;
+        set_tcp_keepidle(stream, SILENT_MAX)?;
+        set_tcp_keepintvl(stream, ASK_EVERY)?;
+        set_tcp_keepcnt(stream, ASKED_MAX)?;
+        Ok(set_socket_keepalive(stream, true)?)
     }
 
     pub(crate) fn set_read_timeout(&self, limit: Option<Duration>) -> io::Result<()> {

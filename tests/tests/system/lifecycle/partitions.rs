@@ -24,6 +24,7 @@ pub fn trials() -> Vec<Trial> {
         add(format!("lifecycle::partitions::heal::{path}"), Box::new(move |test| heal(test, path)));
         add(format!("lifecycle::partitions::no_replica::{path}"), Box::new(move |test| no_replica(test, path)));
     }
+    add("lifecycle::partitions::vanished".into(), Box::new(vanished));
     trials
 }
 
@@ -122,6 +123,15 @@ impl Network {
         Ok(running)
     }
 
+    /// What node `n` says of itself on its own machine.
+    fn status(&self, n: usize) -> Result<serde_json::Value> {
+        let mut command = self.ends[n].command(&places::launcher()?);
+        command.args(["node", "status", "--json", &self.nodes[n].url, "--key-file", &self.key]);
+        let output = command.output()?;
+        ensure!(output.status.success(), "status: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(serde_json::from_slice(&output.stdout)?)
+    }
+
     /// Pulls the cable of node `n`, or puts it back.
     fn set(&self, n: usize, state: &str) -> Result<()> {
         self.ends[n].ip(&["link", "set", "wire", state])
@@ -151,4 +161,24 @@ fn no_replica(test: &str, path: &str) -> Result<()> {
     let lost = format!("the memory node {} is lost: ", network.nodes[2].url);
     ended.expect(125, "round")?.expect_refusal(&[&lost])?;
     Ok(())
+}
+
+/// A machine that is gone without a word: its node gets the memory back that the program there held.
+fn vanished(test: &str) -> Result<()> {
+    let network = Network::new(test)?;
+    // What a node says to itself goes this way.
+    network.ends[1].ip(&["link", "set", "lo", "up"])?;
+    let mut running = network.start(test, PATHS[0], "2", &[])?;
+    std::fs::write(running.directory.join("rest"), "")?;
+    running.wait_for("resting\n")?;
+    let status = network.status(1)?;
+    ensure!(status["used_bytes"].as_u64() > Some(0) && status["sessions"] == 1, "{status}");
+    // At the program's end, so that the node's keeps its address.
+    network.hub.ip(&["link", "set", "cable1", "down"])?;
+    drop(running);
+    suite::wait_until("a node that has got everything back", || {
+        let status = network.status(1)?;
+        Ok(status["used_bytes"] == 0 && status["sessions"] == 0)
+    })?;
+    network.nodes.into_iter().try_for_each(|node| node.end().map(drop))
 }
