@@ -99,6 +99,8 @@ pub(super) const COPIED_SECONDS: usize = 10;
 pub struct Timing {
     /// Time for which a refusal is believed: a node that had no room, a connection that could not be made at once.
     pub refused: Duration,
+    /// Time after which a slab is copied again of which no replica had all pages undamaged.
+    pub damaged: Duration,
     /// The longest time without a sign of life from the node in which its shared slabs are read.
     pub view_silence: Duration,
     /// Time between two steps of maintenance when nothing can be rebuilt.
@@ -134,6 +136,7 @@ impl Default for Timing {
         let milliseconds = Duration::from_millis;
         Timing {
             refused: milliseconds(1000),
+            damaged: milliseconds(10_000),
             view_silence: milliseconds(1000),
             step: milliseconds(100),
             idle_step: milliseconds(250),

@@ -62,6 +62,7 @@ impl Rebuild {
             // Of a slot that is free by now, as many as there are: the copy is not read.
             (from, slots.iter().map(|slot| table.bytes_of(*slot)).collect())
         };
+        let mut damaged = false;
         // What goes is what is copied: another replica may be a wrong one, and this the last right one.
         let first = leaving.iter().filter(|leaving| from.iter().any(|replica| replica.is_same(leaving)));
         let read = first.chain(from.iter()).filter(|replica| replica.is_live()).any(|replica| {
@@ -69,8 +70,8 @@ impl Rebuild {
             let mut items: Vec<SlotRead<'_>> = there
                 .map(|((slot, bytes), into)| SlotRead { slot: replica.slot(*slot), bytes: *bytes, into })
                 .collect();
-            let mut damaged = false;
-            let take = &mut |_, page: Option<&PageBytes>| damaged |= page.is_none();
+            let mut is_whole = true;
+            let take = &mut |_, page: Option<&PageBytes>| is_whole &= page.is_some();
             let (link, patience) = (&replica.link, slabs.patience(&replica.link));
             let moved = transfer(slabs, link, &mut items, Priority::WriteBack, patience, take, &mut || ());
             if let Err(error) = &moved {
@@ -78,10 +79,11 @@ impl Rebuild {
             }
             // Damage is left to who loads the page: it alone can tell which replica is right. A copy of it would pass for right, and what changed
             // only on its way may come unchanged the next time.
-            moved.is_ok() && !damaged
+            damaged |= !is_whole;
+            moved.is_ok() && is_whole
         });
         if !read {
-            return Step::Over;
+            return if damaged { Step::Damaged } else { Step::Over };
         }
         let contents: Vec<&[u8]> = pages.iter().zip(&bytes).map(|(page, bytes)| &page[..*bytes]).collect();
         let there: Vec<u64> = slots.iter().map(|slot| to.slot(*slot)).collect();
@@ -105,6 +107,8 @@ enum Step {
     Done,
     /// It cannot go on: the slab is gone, or a node.
     Over,
+    /// No replica has all pages undamaged.
+    Damaged,
 }
 
 impl Rebuilds {
@@ -127,6 +131,9 @@ impl Rebuilds {
         }
         let Rebuild { number, to, from, slots, .. } = self.under_way.take()?;
         let is_copied = matches!(step, Step::Done);
+        if matches!(step, Step::Damaged) {
+            slabs.table().damaged(number);
+        }
         let is_there = slabs.table().end_rebuild(number, is_copied.then(|| to.clone()), from.as_ref());
         if !is_copied || !is_there {
             slabs.give_up(&[to]);

@@ -47,7 +47,7 @@ impl Slabs {
             is_shard: false,
             timing,
             links,
-            table: Mutex::new(Table::new(slab_bytes, timing.refused)),
+            table: Mutex::new(Table::new(slab_bytes, &timing)),
             health: Mutex::new(Health::Healthy),
             maintenance_due: AtomicBool::new(!is_whole),
             has_lost_slabs: AtomicBool::new(false),

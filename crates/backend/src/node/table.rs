@@ -9,7 +9,7 @@
 //! A slab is *fully replicated* when it has as many replicas as are wanted. As many of them as nodes stay and have room it needs to get
 //! pages; it is closed while a further replica is made, so what is copied does not change. Numbers of slabs are never used again.
 
-use super::limits::NODES_MAX;
+use super::limits::{NODES_MAX, Timing};
 use super::link::Link;
 use super::slots::{Fill, Slots};
 use crate::Location;
@@ -81,6 +81,8 @@ pub(super) struct Table {
     leaving: Vec<Replica>,
     /// Time for which a slab gets no pages after a node refused some.
     refused_pause: Duration,
+    /// Time for which a slab is not copied after pages of it arrived damaged.
+    damaged_pause: Duration,
     /// Replicas that each slab is to have in the end.
     all: usize,
     /// Pages at each node, each replica counted.
@@ -105,6 +107,8 @@ struct Slab {
     refused: Option<Instant>,
     /// When it could not be moved, the last time that this was tried: others come first.
     unmoved: Option<Instant>,
+    /// When it could not be copied, because no replica had all pages undamaged.
+    damaged: Option<Instant>,
 }
 
 /// What the pool can have now.
@@ -149,7 +153,7 @@ pub(super) struct AtLink {
 }
 
 impl Table {
-    pub(super) fn new(slab_bytes: u64, refused_pause: Duration) -> Table {
+    pub(super) fn new(slab_bytes: u64, timing: &Timing) -> Table {
         let slots = Slots::new(slab_bytes);
         let (slabs, leaving) = (BTreeMap::new(), Vec::new());
         Table {
@@ -157,7 +161,8 @@ impl Table {
             slabs,
             next: 0,
             leaving,
-            refused_pause,
+            refused_pause: timing.refused,
+            damaged_pause: timing.damaged,
             all: 1,
             pages: [0; NODES_MAX],
             parts: Default::default(),
@@ -182,6 +187,7 @@ impl Table {
             rebuilding: false,
             refused: None,
             unmoved: None,
+            damaged: None,
         };
         self.slabs.insert(self.next, slab);
         self.next += 1;
@@ -366,10 +372,15 @@ impl Table {
     }
 
     fn can_be_rebuilt(&self, number: u32) -> bool {
-        let is_still =
-            |slab: &Slab| slab.writing == 0 && !slab.rebuilding && slab.replicas.iter().any(Replica::is_live);
-        let lacks = self.slabs.get(&number).is_some_and(|slab| slab.replicas.len() < self.all && is_still(slab));
+        let is_lacking = |slab: &Slab| slab.replicas.len() < self.all && slab.replicas.iter().any(Replica::is_live);
+        let lacks = self.slabs.get(&number).is_some_and(|slab| is_lacking(slab) && self.can_be_copied(slab));
         lacks && self.slots.used_count(number) > Some(0)
+    }
+
+    /// Whether nobody writes to it or copies it, and no page of it was found damaged a short while ago.
+    fn can_be_copied(&self, slab: &Slab) -> bool {
+        let is_damaged = slab.damaged.is_some_and(|since| since.elapsed() < self.damaged_pause);
+        slab.writing == 0 && !slab.rebuilding && !is_damaged
     }
 
     /// Begins to rebuild a slab that was found, unless somebody writes to it by now; returns the slots that are in use. It gets no page until
@@ -391,7 +402,7 @@ impl Table {
     pub(super) fn begin_move(&mut self, may_find_place: impl Fn(&Replicas) -> bool) -> Option<(u32, Replica)> {
         let is_ready = |slab: &Slab| {
             // One that lacks a replica gets one, before one takes the place of another.
-            let is_still = slab.replicas.len() >= self.all && !slab.rebuilding && slab.writing == 0;
+            let is_still = slab.replicas.len() >= self.all && self.can_be_copied(slab);
             is_still && slab.replicas.iter().any(Replica::is_wanted_back) && may_find_place(&slab.replicas)
         };
         let ready = self.slabs.iter().filter(|(_, slab)| is_ready(slab));
@@ -417,6 +428,13 @@ impl Table {
             self.change(number, replica, |other| from.is_none_or(|from| !from.is_same(other)));
         }
         is_there
+    }
+
+    /// A slab could not be copied, because no replica had all pages undamaged: this is not tried again at once.
+    pub(super) fn damaged(&mut self, number: u32) {
+        if let Some(slab) = self.slabs.get_mut(&number) {
+            slab.damaged = Some(Instant::now());
+        }
     }
 
     /// The slots of a slab that are in use; `None`: it is gone.

@@ -189,6 +189,7 @@ fn repair(coded: &Coded<Losing>) {
 /// Pauses that a test need not wait for.
 const TIMING: Timing = Timing {
     refused: Duration::from_millis(1),
+    damaged: Duration::from_millis(1),
     view_silence: Duration::ZERO,
     step: Duration::from_millis(1),
     idle_step: Duration::from_millis(1),

@@ -22,13 +22,14 @@ use hinterland_testkit::proxy::{Mode, Proxy};
 use hinterland_testkit::{maintain_until, maintained, wait_until};
 use hinterland_units::{PAGE_BYTES, PageBytes};
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const SLAB_PAGES: u64 = 512;
 
 /// Pauses that a test need not wait for.
 const TIMING: Timing = Timing {
     refused: Duration::from_millis(20),
+    damaged: Duration::from_millis(20),
     view_silence: Duration::from_millis(50),
     step: Duration::from_millis(2),
     idle_step: Duration::from_millis(5),
@@ -328,6 +329,25 @@ fn answers_that_are_wrong_in_any_way_are_replaced_by_the_other_nodes() {
         cluster.maintain_until("two replicas of each page", |cluster| cluster.pages() == SLAB_PAGES * 4);
         stored.check(&cluster.pool);
     }
+}
+
+#[test]
+fn a_slab_of_which_pages_are_damaged_is_not_copied_again_at_once() {
+    let cluster = Cluster::with(&[8, 8, 8], 2, Timing { damaged: Duration::from_secs(600), ..TIMING });
+    let stored = Stored::new(&cluster.pool, 0..100);
+    let (holders, others) = cluster.sides();
+    let leases = || cluster.nodes[others[0]].node().copies(Instant::now()).sums.leases;
+    // What the last replica sends is damaged.
+    cluster.proxies[holders[1]].set(Mode::Flip);
+    cluster.proxies[holders[0]].set(Mode::Dead);
+    cluster.maintain_until("the slab was to be copied", |_| leases() > 0);
+    for _ in 0..50 {
+        cluster.pool.maintain();
+        std::thread::sleep(TIMING.recall);
+    }
+    assert_eq!((leases(), cluster.nodes[others[0]].node().used_bytes()), (1, 0), "leased once, and returned");
+    cluster.proxies[holders[1]].set(Mode::Pass);
+    stored.check(&cluster.pool);
 }
 
 #[test]
