@@ -57,7 +57,9 @@ impl Maintenance {
         self.look_at_files();
         // One wait at most for a node that does not answer: a fork waits for this step.
         let mut changed = false;
-        if !returns.try_one() {
+        if recalls.are_urgent() {
+            changed = recalls.ask();
+        } else if !returns.try_one() {
             pings.ping_next();
             changed = recalls.ask();
         }

@@ -19,21 +19,32 @@ pub(super) struct Recalls {
     asked: Option<Instant>,
     /// Which node was asked last.
     turn: usize,
+    /// Losses of which all nodes have been told.
+    told: u64,
 }
 
 impl Recalls {
     pub(super) fn new(slabs: &Arc<Slabs>) -> Recalls {
-        Recalls { slabs: slabs.clone(), asked: None, turn: 0 }
+        Recalls { slabs: slabs.clone(), asked: None, turn: 0, told: 0 }
     }
 
-    /// Tells the next nodes what would be lost with them, and asks what they want back, if it is time; returns whether one began or ceased
-    /// to want everything.
+    /// Whether a node was lost of which the others have not been told: what they know of copies is wrong.
+    pub(super) fn are_urgent(&self) -> bool {
+        self.slabs.links.len() > 1 && self.slabs.losses() != self.told
+    }
+
+    /// Tells the next nodes what would be lost with them, and asks what they want back, if it is time, and all nodes after a loss; returns
+    /// whether one began or ceased to want everything.
     pub(super) fn ask(&mut self) -> bool {
         let slabs = &*self.slabs;
-        if slabs.links.len() < 2 || self.asked.is_some_and(|asked| asked.elapsed() < slabs.timing.recall) {
+        let losses = slabs.losses();
+        let urgent = losses != self.told;
+        let is_early = || self.asked.is_some_and(|asked| asked.elapsed() < slabs.timing.recall);
+        if slabs.links.len() < 2 || !urgent && is_early() {
             return false;
         }
-        self.asked = Some(Instant::now());
+        // Also where it goes wrong: a further loss makes it urgent again.
+        (self.asked, self.told) = (Some(Instant::now()), losses);
         let mut changed = false;
         let mut asked = 0;
         // Vacant and lost ones take no turn.
@@ -58,7 +69,7 @@ impl Recalls {
             }
             changed |= link.recall.is_total() != before;
             asked += 1;
-            if asked == ASKED {
+            if asked == ASKED && !urgent {
                 break;
             }
         }

@@ -13,7 +13,7 @@ use crate::sync::lock;
 use crate::{Location, StoreError};
 use hinterland_wire::SLABS_MAX;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -34,6 +34,8 @@ pub(super) struct Slabs {
     maintenance_due: AtomicBool,
     /// A slab with pages has lost its last replica.
     has_lost_slabs: AtomicBool,
+    /// Links that were lost so far.
+    losses: AtomicU64,
 }
 
 impl Slabs {
@@ -51,6 +53,7 @@ impl Slabs {
             health: Mutex::new(Health::Healthy),
             maintenance_due: AtomicBool::new(!is_whole),
             has_lost_slabs: AtomicBool::new(false),
+            losses: AtomicU64::new(0),
         }
     }
 
@@ -67,6 +70,11 @@ impl Slabs {
     /// Whether a slab with pages has ever lost its last replica.
     pub(super) fn has_lost_slabs(&self) -> bool {
         self.has_lost_slabs.load(Relaxed)
+    }
+
+    /// How many links have been lost so far.
+    pub(super) fn losses(&self) -> u64 {
+        self.losses.load(Relaxed)
     }
 
     /// Whether something is to be done in the background.
@@ -125,6 +133,7 @@ impl Slabs {
     /// Ends the use of a link for an error that is the node's, and more than that it is full.
     pub(super) fn judge(&self, link: &Link, error: &NodeError) {
         if !error.is_full() && !error.is_local() && link.lose(error) {
+            self.losses.fetch_add(1, Relaxed);
             self.refresh();
         }
     }

@@ -238,7 +238,7 @@ impl Status {
             why.push(format!("of {} sessions it is not known", self.unknown_sessions));
         }
         let verdict = match (self.removable, why.is_empty()) {
-            (true, _) => "yes".to_owned(),
+            (true, _) => "yes, unless another node of the pool went in the last 10 seconds".to_owned(),
             (false, true) => "no".to_owned(),
             (false, false) => format!("no: {}", why.join(", ")),
         };

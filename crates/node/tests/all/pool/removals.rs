@@ -72,6 +72,23 @@ fn a_node_may_go_when_all_pages_have_another_copy_and_not_before() {
 }
 
 #[test]
+fn after_a_loss_all_other_nodes_are_told_at_once() {
+    let cluster = Cluster::new(&[8, 8, 8, 8, 8], 5);
+    let stored = Stored::new(&cluster.pool, 0..100);
+    let lacking = |node: usize| cluster.copies(node).sums.lacking_pages;
+    cluster.maintain_until("each node knows of all copies", |cluster| {
+        (0..5).all(|node| cluster.copies(node).sums.pages == 100 && lacking(node) == 0)
+    });
+    cluster.proxies[0].set(Mode::Dead);
+    // A store asks every node.
+    Stored::new(&cluster.pool, 1000..1001).free(&cluster.pool);
+    assert!(cluster.is_lost(0));
+    cluster.pool.maintain();
+    assert_eq!([1, 2, 3, 4].map(lacking), [100; 4]);
+    stored.check(&cluster.pool);
+}
+
+#[test]
 fn without_replicas_a_node_may_go_when_it_is_drained_and_empty() {
     let cluster = Cluster::new(&[8, 8], 1);
     let stored = Stored::new(&cluster.pool, 0..SLAB_PAGES * 3);
