@@ -160,9 +160,14 @@ impl Taken<'_> {
     }
 
     /// Closes it: it is out of step with the node.
-    pub(super) fn close(mut self) {
-        *self.entry = None;
+    pub(super) fn close(self) {
+        drop(self.take_out());
+    }
+
+    /// Takes it out of the set.
+    pub(super) fn take_out(mut self) -> Lane {
         self.lanes.made.fetch_sub(1, Relaxed);
+        self.entry.take().expect("made when it was taken")
     }
 }
 

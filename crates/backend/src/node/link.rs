@@ -31,6 +31,8 @@ pub(super) struct Link {
     for_child: Mutex<Option<Result<Grant, NodeError>>>,
     demand: Lanes,
     background: Lanes,
+    /// A lane that is out of step and was the last one: the node keeps the session until there is another.
+    parting: Mutex<Option<Lane>>,
     demands_under_way: AtomicUsize,
     /// Slabs that are leased.
     pub(super) slabs: AtomicUsize,
@@ -65,6 +67,7 @@ impl Link {
             for_child: Mutex::new(None),
             demand: Lanes::new(node.timing.lanes),
             background: Lanes::new(BACKGROUND_LANES),
+            parting: Mutex::new(None),
             demands_under_way: AtomicUsize::new(0),
             slabs: AtomicUsize::new(0),
             leases: AtomicU64::new(0),
@@ -149,6 +152,7 @@ impl Link {
             // The node gives the session up when its last lane ends.
             self.demand.close_idle();
             self.background.close_idle();
+            *lock(&self.parting) = None;
         }
         first
     }
@@ -170,7 +174,7 @@ impl Link {
             {
                 return Err(NodeError::Busy);
             }
-            let joined = self.join(SECOND_LIMIT);
+            let joined = self.make_lane(SECOND_LIMIT);
             *lock(&self.no_second) = joined.is_err().then(Instant::now);
             joined
         })
@@ -208,11 +212,30 @@ impl Link {
     fn lane<'a>(&self, lanes: &'a Lanes, patience: Duration) -> Result<Taken<'a>, NodeError> {
         let alive = || self.lost.get().cloned().map_or(Ok(()), Err);
         alive()?;
-        let mut taken = lanes.take(|| alive().and_then(|()| self.join(patience)))?;
+        let mut taken = lanes.take(|| alive().and_then(|()| self.make_lane(patience)))?;
         taken.set_limits(self.node.limit(), self.node.send_limit())?;
         // Whoever had the lane before may have lost the link.
         alive()?;
         Ok(taken)
+    }
+
+    /// A new lane to be kept.
+    fn make_lane(&self, limit: Duration) -> Result<Lane, NodeError> {
+        let lane = self.join(limit)?;
+        *lock(&self.parting) = None;
+        Ok(lane)
+    }
+
+    /// Closes a lane that is out of step with the node, the last one once there is another.
+    pub(super) fn part_with(&self, lane: Taken<'_>) {
+        let lane = lane.take_out();
+        if self.demand.made() + self.background.made() == 0 {
+            *lock(&self.parting) = Some(lane);
+            // Whoever lost the link meanwhile may not have seen it.
+            if self.lost().is_some() {
+                *lock(&self.parting) = None;
+            }
+        }
     }
 
     /// A new lane in the process's session. A node that has too many connections or sessions is asked again for as long as `limit`,
@@ -429,6 +452,7 @@ impl Link {
         // The connections are the parent's: they are closed on this side, with nothing said.
         self.demand.reset();
         self.background.reset();
+        *lock(&self.parting) = None;
         self.node.count_anew();
         if self.lost().is_some() {
             return Ok(());

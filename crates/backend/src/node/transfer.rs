@@ -211,7 +211,7 @@ impl<'a> Transfer<'a> {
         if in_step {
             self.link.views.heard();
         } else {
-            self.lane.close();
+            self.link.part_with(self.lane);
         }
     }
 

@@ -30,6 +30,26 @@ impl Cluster {
 }
 
 #[test]
+fn a_late_answer_on_the_only_connection_does_not_end_the_session() {
+    let cluster = Cluster::new(&[8, 8], 2);
+    let stored = Stored::new(&cluster.pool, 0..100);
+    // No thread waits for the pages: the other node is asked when this one is late.
+    cluster.proxies[0].set(Mode::HoldData);
+    wait_until("the node is asked and late", || {
+        let (location, seed) = stored.0[0];
+        let loaded = load(&cluster.pool, &[location], Priority::Prefetch).remove(0);
+        assert!(loaded.unwrap_or_else(|error| panic!("{error}")) == page_of(seed));
+        cluster.proxies[0].keeping() > 0
+    });
+    // Nothing is asked there for longer than the node keeps a session without a connection.
+    std::thread::sleep(Duration::from_millis(u64::from(TIMING.lease_ms) * 3));
+    cluster.proxies[0].set(Mode::Pass);
+    Stored::new(&cluster.pool, 1000..1100).check(&cluster.pool);
+    stored.check(&cluster.pool);
+    assert!(rows(&cluster.pool).iter().all(|row| row.losses == 0), "{:?}", rows(&cluster.pool));
+}
+
+#[test]
 fn every_wrong_page_of_a_batch_is_repaired() {
     let cluster = Cluster::new(&[8, 8], 2);
     // The liar changes a page of each message.
