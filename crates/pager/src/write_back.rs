@@ -257,9 +257,15 @@ impl WriteBack {
         }
     }
 
-    /// Far memory takes no more: the run ends, and says how much was needed.
+    /// Far memory takes no more: the run ends, and says how much was needed, or what else the error is.
     fn far_memory_full(&self, error: &StoreError) -> ! {
-        if matches!(error, StoreError::Lost { .. }) {
+        let is_full = match error {
+            StoreError::Full { .. } | StoreError::TooLong { .. } => true,
+            // A full disk, a quota, `ulimit -f`.
+            StoreError::Device { errno, .. } => [libc::ENOSPC, libc::EDQUOT, libc::EFBIG].contains(errno),
+            StoreError::Lost { .. } => false,
+        };
+        if !is_full {
             self.pages.fatal(&error.to_string());
         }
         let mut usage = Vec::new();

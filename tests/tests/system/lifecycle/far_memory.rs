@@ -17,6 +17,7 @@ pub fn trials() -> Vec<Trial> {
     let mut trials = vec![
         suite::trial("lifecycle::far_memory::too_small", skips::no_userfaultfd, too_small),
         suite::trial("lifecycle::far_memory::too_small_for_ram", skips::no_userfaultfd, too_little_ram),
+        suite::trial("lifecycle::far_memory::broken", skips::no_userfaultfd, broken),
         suite::trial("lifecycle::far_memory::disk_full::tmpfs", root, || disk_full("tmpfs", &mount_tmpfs)),
         suite::trial("lifecycle::far_memory::disk_full::ext4", no_loop_device, || disk_full("ext4", &mount_ext4)),
     ];
@@ -75,6 +76,16 @@ fn too_little_ram() -> Result<()> {
     let program = c_program("hold", &[])?.display().to_string();
     let arguments = ["--local", "16M", "--ram", "32M", "--far", "compressed:1G"];
     Launch::new("too-little-ram", &arguments, &[&program, "96"])?.run()?.expect_refusal(&["--ram"])?;
+    Ok(())
+}
+
+/// A device that fails is not said to be full: more far memory would not help.
+fn broken() -> Result<()> {
+    let program = c_program("hold", &[])?.display().to_string();
+    let arguments = ["--local", "16M", "--far", "file:far?size=1G&fault=store@1"];
+    let ended = Launch::new("broken", &arguments, &[&program, "96"])?.run()?;
+    ended.expect_refusal(&["cannot store a page: Input/output error"])?;
+    ensure!(!ended.stderr.contains("used up"), "{}", ended.stderr);
     Ok(())
 }
 
