@@ -125,18 +125,15 @@ impl Pool {
         }
     }
 
-    /// Tells `changed` the nodes when they are others than `known`, and each time that they have changed, for as long as it returns true.
-    /// While etcd is away the last list holds.
-    pub fn follow(&self, mut known: Listing, mut changed: impl FnMut(&[Record]) -> bool) {
+    /// Tells `listed` the nodes of now, after each word of one of them, and when there was none for a while, for as long as it returns true. While etcd
+    /// is away the last list holds.
+    pub fn follow(&self, mut listed: impl FnMut(&[Record]) -> bool) {
         let mut pause = self.timing.pause_min;
         loop {
             // After a failure, too: a server that begins anew has forgotten the revision.
             let heard = match self.nodes() {
-                Ok(next) if next.nodes != known.nodes && !changed(&next.nodes) => return,
-                Ok(next) => {
-                    known = next;
-                    self.wait_for_change(&known)
-                }
+                Ok(now) if !listed(&now.nodes) => return,
+                Ok(now) => self.wait_for_change(&now),
                 Err(error) => Err(error),
             };
             match heard {

@@ -66,8 +66,7 @@ fn listed(pool: &Pool) -> Vec<Record> {
 /// Who follows a pool hears these lists.
 fn follow(pool: Pool) -> Receiver<Vec<u16>> {
     let (say, heard) = channel();
-    let known = pool.nodes().unwrap_or_else(|error| panic!("{error}"));
-    std::thread::spawn(move || pool.follow(known, |nodes| say.send(ports(nodes)).is_ok()));
+    std::thread::spawn(move || pool.follow(|nodes| say.send(ports(nodes)).is_ok()));
     heard
 }
 

@@ -7,9 +7,10 @@ use crate::error::{Error, complain};
 use crate::node;
 use hinterland_abi::{ROSTER_NODES_MAX, ROSTERS_MAX, Roster, Settings, TEXT_BYTES};
 use hinterland_backend::Scheme;
-use hinterland_etcd::{Listing, Pool, Record};
+use hinterland_etcd::{Pool, Record};
 use hinterland_tls::Sources;
-use hinterland_wire::Protection;
+use hinterland_wire::{Endpoint, Protection};
+use std::net::SocketAddr;
 use std::thread::Builder;
 
 /// The pools of a run, each with its roster.
@@ -18,13 +19,14 @@ pub struct Pools(Vec<Followed>);
 struct Followed {
     pool: Pool,
     roster: &'static Roster,
-    known: Listing,
     members: Members,
 }
 
 /// Who is on a roster: as listed, and as written there.
 struct Members {
     protection: Protection,
+    /// What a node's name stands for now.
+    look_up: fn(&Endpoint) -> Vec<SocketAddr>,
     nodes: Vec<(String, String)>,
 }
 
@@ -47,10 +49,10 @@ impl Pools {
             let roster = rosters.get(pools.len());
             let roster = roster.ok_or_else(|| refuse(format!("more than {ROSTERS_MAX} pools are too many")))?;
             let pool = Pool::new(directory, sources.as_ref()).map_err(|why| refuse(why.to_string()))?;
-            let known = pool.nodes().map_err(|why| refuse(why.to_string()))?;
+            let listing = pool.nodes().map_err(|why| refuse(why.to_string()))?;
             let protection = Protection::of(sources.is_some(), settings.insecure_loopback);
-            let mut members = Members { protection, nodes: Vec::new() };
-            for (node, why) in members.update(&known.nodes) {
+            let mut members = Members { protection, look_up: node::addresses, nodes: Vec::new() };
+            for (node, why) in members.update(&listing.nodes) {
                 complain(format_args!("warning: {directory} lists {node}, which is passed by: {why}"));
             }
             let (nodes, replicas) = (members.nodes.len(), replicas.unwrap_or(1));
@@ -59,7 +61,7 @@ impl Pools {
             }
             roster.directory.set(&directory.to_string());
             roster.set(&members.written());
-            pools.push(Followed { pool, roster, known, members });
+            pools.push(Followed { pool, roster, members });
         }
         Ok(Pools(pools))
     }
@@ -69,9 +71,9 @@ impl Pools {
     /// # Errors
     /// No thread can be had.
     pub fn follow(self) -> std::io::Result<()> {
-        for Followed { pool, roster, known, mut members } in self.0 {
+        for Followed { pool, roster, mut members } in self.0 {
             let work = move || {
-                pool.follow(known, |listed| {
+                pool.follow(|listed| {
                     let before = members.written();
                     members.update(listed);
                     let now = members.written();
@@ -96,10 +98,17 @@ fn too_few(directory: &str, nodes: usize, replicas: usize) -> String {
 }
 
 impl Members {
-    /// Those who are listed and were here before stay; the places that are left go to those with most room. Returns who cannot be
-    /// used, and why.
+    /// Those that are listed and were here before stay, with another address if that is what the name stands for by now; the places that are left go
+    /// to those with most room. Returns which cannot be used, and why.
     fn update(&mut self, listed: &[Record]) -> Vec<(String, String)> {
-        self.nodes.retain(|(node, _)| listed.iter().any(|record| record.member.node == *node));
+        let Members { protection, look_up, nodes } = self;
+        nodes.retain(|(node, _)| listed.iter().any(|record| record.member.node == *node));
+        for (node, before) in nodes {
+            // A name that stands for nothing now may do so again.
+            if let Ok(now) = written(node, Some(&**before), *protection, *look_up) {
+                *before = now;
+            }
+        }
         let mut others: Vec<&Record> = listed.iter().filter(|record| !record.member.draining).collect();
         others.retain(|record| self.nodes.iter().all(|(node, _)| *node != record.member.node));
         others.sort_by_key(|record| std::cmp::Reverse(record.free_bytes()));
@@ -108,7 +117,7 @@ impl Members {
             if self.nodes.len() == ROSTER_NODES_MAX {
                 break;
             }
-            match written(&record.member.node, self.protection) {
+            match written(&record.member.node, None, self.protection, self.look_up) {
                 Ok(written) => self.nodes.push((record.member.node.clone(), written)),
                 Err(why) => passed_by.push((record.member.node.clone(), why)),
             }
@@ -121,10 +130,22 @@ impl Members {
     }
 }
 
-/// A listed node with its address, as the run's processes use it.
-fn written(node: &str, protection: Protection) -> Result<String, String> {
-    let endpoint = node.parse().map_err(|why: hinterland_wire::EndpointError| why.to_string())?;
-    let written = node::resolved(&endpoint, protection).map_err(|why| why.to_string())?.to_string();
+/// A listed node with its address, as the run's processes use it: that of `before`, if its name still stands for it.
+fn written(
+    node: &str,
+    before: Option<&str>,
+    protection: Protection,
+    look_up: fn(&Endpoint) -> Vec<SocketAddr>,
+) -> Result<String, String> {
+    let read = |text: &str| text.parse::<Endpoint>().map_err(|why| why.to_string());
+    let endpoint = read(node)?;
+    let addresses = look_up(&endpoint);
+    if let Some(before) = before
+        && read(before)?.address().is_some_and(|address| addresses.contains(&address))
+    {
+        return Ok(before.to_owned());
+    }
+    let written = node::chosen(&endpoint, &addresses, protection).map_err(|why| why.to_string())?.to_string();
     if written.len() < TEXT_BYTES { Ok(written) } else { Err("its name is too long".into()) }
 }
 
@@ -132,6 +153,7 @@ fn written(node: &str, protection: Protection) -> Result<String, String> {
 mod tests {
     use super::*;
     use hinterland_etcd::{Member, Usage};
+    use std::cell::RefCell;
 
     fn record(port: u16, free_slabs: u64) -> Record {
         let node = format!("tcp://127.0.0.1:{port}");
@@ -141,7 +163,8 @@ mod tests {
 
     #[test]
     fn those_with_most_room_are_chosen_and_stay() {
-        let mut members = Members { protection: Protection::InsecureLoopback, nodes: Vec::new() };
+        let mut members =
+            Members { protection: Protection::InsecureLoopback, look_up: node::addresses, nodes: Vec::new() };
         let ports = |members: &Members| {
             let port = |url: &String| url.rsplit(':').next().and_then(|port| port.parse().ok()).unwrap_or(0_u16);
             members.written().iter().map(port).collect::<Vec<_>>()
@@ -159,9 +182,34 @@ mod tests {
         assert!(ports(&members).is_empty());
     }
 
+    thread_local! {
+        /// What every name stands for in a test's thread.
+        static ADDRESSES: RefCell<Vec<SocketAddr>> = const { RefCell::new(Vec::new()) };
+    }
+
+    #[test]
+    fn a_node_whose_name_stands_for_another_address_is_used_there() {
+        let look_up = |_: &Endpoint| ADDRESSES.with_borrow(Clone::clone);
+        let mut members = Members { protection: Protection::Credentials, look_up, nodes: Vec::new() };
+        let mut record = record(1, 5);
+        record.member.node = "tcp://node-1:7440".into();
+        let mut written_at = |addresses: &[&str]| {
+            ADDRESSES.set(addresses.iter().map(|address| format!("{address}:7440").parse().unwrap()).collect());
+            members.update(std::slice::from_ref(&record));
+            members.written()
+        };
+        assert!(written_at(&[]).is_empty());
+        assert_eq!(written_at(&["10.0.0.7"]), ["tcp://node-1=10.0.0.7:7440"]);
+        // In whatever order they are given, and while the name server is away.
+        assert_eq!(written_at(&["10.0.0.8", "10.0.0.7"]), ["tcp://node-1=10.0.0.7:7440"]);
+        assert_eq!(written_at(&[]), ["tcp://node-1=10.0.0.7:7440"]);
+        assert_eq!(written_at(&["10.0.0.8"]), ["tcp://node-1=10.0.0.8:7440"]);
+    }
+
     #[test]
     fn nodes_that_cannot_be_used_are_named() {
-        let mut members = Members { protection: Protection::InsecureLoopback, nodes: Vec::new() };
+        let mut members =
+            Members { protection: Protection::InsecureLoopback, look_up: node::addresses, nodes: Vec::new() };
         let mut listed = [record(1, 5), record(2, 5), record(3, 5)];
         listed[0].member.node = "tcp://10.0.0.7:7440".into();
         listed[1].member.node = "nonsense".into();

@@ -21,10 +21,26 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// # Errors
 /// The name stands for nothing, or for what needs more protection.
 pub fn resolved(endpoint: &Endpoint, protection: Protection) -> Result<Endpoint, NodeError> {
-    let resolved = match endpoint {
+    chosen(endpoint, &addresses(endpoint), protection)
+}
+
+/// What the name of an endpoint stands for; nothing for an address.
+pub fn addresses(endpoint: &Endpoint) -> Vec<SocketAddr> {
+    match endpoint {
         Endpoint::Tcp { host, port, .. } if endpoint.address().is_none() => {
-            let found = (host.as_str(), *port).to_socket_addrs().ok();
-            let addresses: Vec<SocketAddr> = found.into_iter().flatten().collect();
+            (host.as_str(), *port).to_socket_addrs().into_iter().flatten().collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// As `resolved`, with one of the addresses that the name stands for.
+///
+/// # Errors
+/// As for `resolved`.
+pub fn chosen(endpoint: &Endpoint, addresses: &[SocketAddr], protection: Protection) -> Result<Endpoint, NodeError> {
+    let resolved = match endpoint {
+        Endpoint::Tcp { .. } if endpoint.address().is_none() => {
             // A name may stand for several; nodes listen on IPv4 unless told otherwise.
             let address = addresses.iter().find(|address| address.is_ipv4()).or(addresses.first());
             let address = *address.ok_or_else(|| NodeError::Name(endpoint.clone()))?;

@@ -15,7 +15,7 @@ mod status;
 
 use crate::config::flags::{Credentials, Flags};
 use crate::error::{EXIT_REFUSED, complain};
-pub use ask::resolved;
+pub use ask::{addresses, chosen, resolved};
 use clap::{Args, Subcommand, ValueEnum};
 use hinterland_abi::{parse_switch, variables};
 use hinterland_tls::{CredentialError, Sources};
