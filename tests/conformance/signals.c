@@ -208,10 +208,13 @@ static void hold_and_release(void) {
     }
 }
 
-static char *truncated(void) {
+// Two pages of a file that has one, anywhere or in the middle of other memory.
+static char *truncated(int inside) {
     FILE *file = tmpfile();
     MUST(file && !ftruncate(fileno(file), 2 * PAGE));
-    char *at = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fileno(file), 0);
+    char *place = NULL;
+    if (inside) MUST((place = mmap(NULL, 4 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) != MAP_FAILED), place += MIB;
+    char *at = mmap(place, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | (inside ? MAP_FIXED : 0), fileno(file), 0);
     MUST(at != MAP_FAILED && !ftruncate(fileno(file), PAGE));
     fclose(file);
     return at;
@@ -228,9 +231,10 @@ static void killed_by_system(void) { raise(SIGSYS); }
 static void killed_by_bus(void) { kill(getpid(), SIGBUS); for (;;) pause(); }
 
 static void caused(void) {
-    cut = truncated();
     jump = 1;
-    for (int flags = 0; flags < 3; flags++) {
+    for (int which = 0; which < 6; which++) {
+        int flags = which % 3;
+        cut = truncated(which < 3);
         handle(SIGBUS, flags == 0 ? 0 : flags == 1 ? SA_ONSTACK : SA_NODEFER, SIGUSR1);
         if (!sigsetjmp(back, 1)) read_cut();
         seen();
@@ -245,7 +249,8 @@ static void caused(void) {
     skip_bytes = 0;
     seen();
     signal(SIGBUS, SIG_DFL), signal(SIGILL, SIG_DFL);
-    in_child(read_cut), in_child(read_cut_blocked), in_child(read_cut_ignored), in_child(read_cut_twice);
+    for (int inside = 0; inside < 2; inside++) cut = truncated(inside), in_child(read_cut);
+    in_child(read_cut_blocked), in_child(read_cut_ignored), in_child(read_cut_twice);
     in_child(invalid), in_child(killed_by_system), in_child(killed_by_bus);
 }
 

@@ -65,6 +65,10 @@ impl InlineFaults {
 
     fn serve_for(&self, need: Need, address: usize, write: bool) -> bool {
         let Some(page) = self.pages.page_of(address) else { return false };
+        // Another mapping's page: that it cannot be had is the kernel's answer, for the program.
+        if need == Need::Fault && self.pages.state(page) == State::Foreign {
+            return false;
+        }
         let begin = Instant::now();
         let _signals = SignalsBlocked::already();
         let inside = self.pages.gate.enter();

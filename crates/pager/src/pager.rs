@@ -303,7 +303,8 @@ impl Pager {
         self.report.write_now();
     }
 
-    /// Serves a fault of the calling thread at `address`, which was a write or not. False: the address is not far.
+    /// Serves a fault of the calling thread at `address`, which was a write or not. False: the address is not far, or the
+    /// page there is another mapping's.
     ///
     /// For a signal handler in which all signals are blocked.
     pub fn serve_inline(&self, address: usize, write: bool) -> bool {

@@ -20,7 +20,7 @@ use libc::{REG_EFL, REG_ERR, REG_R11, REG_RAX, REG_RCX, REG_RIP, c_int, siginfo_
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Serves a fault at an address, which was a write or not. False: it is not about far memory.
+/// Serves a fault at an address, which was a write or not. False: it is not about a page of far memory.
 pub(crate) type Serve = fn(usize, bool) -> bool;
 /// Makes a system call; returns what the kernel returns.
 pub(crate) type Perform = fn(&mut Call) -> isize;
@@ -102,7 +102,7 @@ pub(crate) fn is_entry(action: &KernelAction) -> bool {
     action.handler == deliver::on_other as *const () as usize
 }
 
-/// Serves a fault. False: the address is not far.
+/// Serves a fault. False: it is not about a page of far memory.
 pub(crate) fn serve(address: usize, write: bool) -> bool {
     is_far(address) && WORK.get().is_some_and(|(serve, _)| serve(address, write))
 }
