@@ -1,6 +1,7 @@
 // Signals: what a program sets is what it reads and what happens, also for the signals that Hinterland uses itself; far
 // memory may be touched in handlers, on small stacks, and with everything blocked.
 #include "check.h"
+#include "../../crates/runtime/include/hinterland.h"
 #include <pthread.h>
 #include <sys/auxv.h>
 #include <sys/signalfd.h>
@@ -8,6 +9,7 @@
 #include <sys/wait.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <spawn.h>
 #include <ucontext.h>
 
@@ -254,6 +256,47 @@ static void caused(void) {
     in_child(invalid), in_child(killed_by_system), in_child(killed_by_bus);
 }
 
+static void leave(int signal) { siglongjmp(back, 1); }
+
+static char *leaving;
+static volatile int leaving_over;
+static void *makes_leave(void *unused) {
+    while (!leaving_over) hinterland_evict(leaving, MIB), sched_yield();
+    return NULL;
+}
+
+static void raises(int signal) { raise(first_count & 1 ? SIGBUS : SIGILL); }
+
+// Handlers on a stack that leaves all the time, wherever in a page the frame ends: for a SIGBUS of the program's own, and with another
+// signal that waits for the handler's end.
+static void on_a_leaving_stack(void) {
+    enum { LEAST = 64 << 10, ROUNDS = 10000 };
+    leaving = mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct sigaction action = {.sa_handler = leave, .sa_flags = SA_ONSTACK}, outer = {.sa_handler = raises, .sa_flags = SA_ONSTACK};
+    outer.sa_mask = set_of(SIGBUS, SIGILL);
+    MUST(leaving != MAP_FAILED && !sigaction(SIGUSR1, &outer, NULL));
+    cut = truncated(0);
+    pthread_t thread;
+    MUST(!pthread_create(&thread, NULL, makes_leave, NULL));
+    first_count = 0;
+    size_t late = 0;
+    for (volatile int round = 0; round < ROUNDS; round++) {
+        MUST(!sigaltstack(&(stack_t){.ss_sp = leaving, .ss_size = LEAST + round * 64 % PAGE}, NULL));
+        MUST(!sigaction(SIGBUS, &action, NULL));
+        if (!sigsetjmp(back, 1)) read_cut(), printf("not reached\n");
+        signal(SIGBUS, first_note), signal(SIGILL, first_note);
+        raise(SIGUSR1);
+        late += first_count != round + 1, first_count = round + 1;
+    }
+    leaving_over = 1;
+    pthread_join(thread, NULL);
+    SHOW(late);
+    MUST(!sigaltstack(&(stack_t){.ss_flags = SS_DISABLE}, NULL));
+    for (int i = 0; i < 3; i++) signal((int[]){SIGBUS, SIGILL, SIGUSR1}[i], SIG_DFL);
+    munmap(leaving, MIB);
+    first_count = 0;
+}
+
 // A handler changes the mask that its return brings.
 static void edit(int signal, siginfo_t *info, void *context) {
     ucontext_t *at = context;
@@ -405,8 +448,6 @@ static void storm(void) {
     SHOW(storm_bad);
     signal(SIGALRM, SIG_DFL);
 }
-
-static void leave(int signal) { siglongjmp(back, 1); }
 
 static void leave_a_read(void) {
     int ends[2];
@@ -643,6 +684,7 @@ int main(int count, char **arguments) {
     masks();
     hold_and_release();
     caused();
+    on_a_leaving_stack();
     edited_mask();
     alternate(NULL);
     pthread_t thread;

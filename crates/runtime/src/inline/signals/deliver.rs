@@ -69,6 +69,8 @@ pub(crate) unsafe fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut 
             if action.has(libc::SA_RESETHAND) {
                 action::reset(signal, place);
             }
+            // SIGBUS comes with all blocked; the handler's stack may be far, and its pages leave again while the frame goes there.
+            raw::change_mask(libc::SIG_SETMASK, Some(super::INSIDE));
             // SAFETY: the caller's promise, and the action is the program's.
             unsafe { run(signal, &action, context, blocked) }
         }
@@ -117,7 +119,7 @@ unsafe fn run(signal: c_int, action: &KernelAction, context: *mut ucontext_t, bl
 }
 
 /// After the program's handler: what it left as the mask to return to is divided again. Returns the address of the frame to
-/// return from: the kernel reads it, so it must not be far.
+/// return from: the kernel reads it, so it must not be far. Signals that waited for the handler's end are sent from there.
 pub(crate) extern "C" fn handler_done(context: *mut ucontext_t) -> usize {
     // SAFETY: called by the code that entered the handler, with the context of its own frame.
     unsafe {
@@ -126,7 +128,6 @@ pub(crate) extern "C" fn handler_done(context: *mut ucontext_t) -> usize {
         frame::set_mask_of(context, strip(program));
         stacks::altstack::leave(&mut *context);
     }
-    pending::deliver_at_return();
     let frame = Frame::of(context);
     if !is_far(frame.address()) {
         return frame.address();

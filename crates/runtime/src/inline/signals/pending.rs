@@ -99,7 +99,7 @@ pub(crate) fn deliver() -> usize {
 }
 
 /// The same for a handler that is about to return: they come when it has.
-pub(crate) fn deliver_at_return() {
+pub(crate) extern "C" fn deliver_at_return() {
     if set() & !mask::blocked() != 0 {
         raw::change_mask(SIG_BLOCK, Some(RESERVED_SET));
         deliver();

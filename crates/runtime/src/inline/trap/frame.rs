@@ -10,6 +10,7 @@
 
 use super::super::signals::action::{KernelAction, SA_RESTORER};
 use super::super::signals::deliver::handler_done;
+use super::super::signals::pending::deliver_at_return;
 use super::super::stacks::altstack;
 use hinterland_sys::trampoline;
 use libc::{c_int, ucontext_t};
@@ -202,8 +203,13 @@ core::arch::global_asm!(
     "call r12",
     "lea rdi, [rbx + 8]",
     "call {done}",
-    // The frame to return from: this one, or a near copy.
+    // The frame to return from: this one, or a near copy. Only there may SIGBUS be blocked.
     "mov rsp, rax",
+    ".cfi_def_cfa_offset 8",
+    "sub rsp, 8",
+    ".cfi_def_cfa_offset 16",
+    "call {deliver}",
+    "add rsp, 8",
     ".cfi_def_cfa_offset 8",
     "ret",
     ".cfi_endproc",
@@ -214,6 +220,7 @@ core::arch::global_asm!(
     inside = const trampoline::INSIDE_ADDRESS,
     context_bytes = const CONTEXT_BYTES,
     done = sym handler_done,
+    deliver = sym deliver_at_return,
 );
 
 #[cfg(test)]
