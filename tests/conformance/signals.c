@@ -449,6 +449,35 @@ static void storm(void) {
     signal(SIGALRM, SIG_DFL);
 }
 
+enum { WIDE = 256 << 10, NARROW = 32 << 10 };
+static char *wide, *narrow;
+static volatile size_t elsewhere;
+static void where(int signal) {
+    char here;
+    storm_count++;
+    // On the thread's own stack or on one of the two: not beyond the end of either.
+    elsewhere += &here >= wide && &here < wide + 2 * WIDE && (&here >= wide + WIDE) ||
+                 &here >= narrow && &here < narrow + 2 * WIDE && (&here >= narrow + NARROW);
+}
+
+// Signals come while the alternate stack is changed: each finds the one before or the one after.
+static void changed_under_signals(void) {
+    wide = mmap(NULL, 2 * WIDE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    narrow = mmap(NULL, 2 * WIDE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    MUST(wide != MAP_FAILED && narrow != MAP_FAILED);
+    struct sigaction action = {.sa_handler = where, .sa_flags = SA_ONSTACK | SA_RESTART};
+    MUST(!sigaction(SIGALRM, &action, NULL));
+    stack_t set[] = {{.ss_sp = wide, .ss_size = WIDE}, {.ss_flags = SS_DISABLE}, {.ss_sp = narrow, .ss_size = NARROW}};
+    storm_count = 0;
+    setitimer(ITIMER_REAL, &(struct itimerval){{0, 50}, {0, 50}}, NULL);
+    for (int i = 0; storm_count < 3000; i++) MUST(!sigaltstack(&set[i % 3], NULL));
+    setitimer(ITIMER_REAL, &(struct itimerval){}, NULL);
+    SHOW(elsewhere);
+    MUST(!sigaltstack(&set[1], NULL));
+    signal(SIGALRM, SIG_DFL);
+    munmap(wide, 2 * WIDE), munmap(narrow, 2 * WIDE);
+}
+
 static void leave_a_read(void) {
     int ends[2];
     MUST(!pipe(ends));
@@ -691,6 +720,7 @@ int main(int count, char **arguments) {
     MUST(!pthread_create(&thread, NULL, alternate, NULL) && !pthread_join(thread, NULL));
     told_on_alternate();
     storm();
+    changed_under_signals();
     leave_a_read();
     waits();
     small_stacks();

@@ -9,6 +9,7 @@ use super::super::thread::Thread;
 use super::super::trap::frame::{self, Frame};
 use super::super::{raw, signals};
 use super::{is_on_ours, own};
+use hinterland_sys::thread::SignalsBlocked;
 use libc::{SA_ONSTACK, SS_DISABLE, SS_ONSTACK, c_int, stack_t, ucontext_t};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -37,6 +38,7 @@ fn noted() -> Option<stack_t> {
     (bytes != 0).then_some(stack_t { ss_sp: address as *mut _, ss_flags: flags, ss_size: bytes })
 }
 
+/// With the program's signals blocked: these are three words.
 fn note(stack: Option<stack_t>) {
     let stack = stack.unwrap_or(stack_t { ss_flags: 0, ..NONE });
     let words = [stack.ss_sp.addr(), stack.ss_size, stack.ss_flags.cast_unsigned() as usize];
@@ -112,6 +114,8 @@ pub(crate) fn change(new: Option<stack_t>, stack_pointer: usize) -> Result<stack
     };
     // A child of vfork is about to call exec, which takes alternate stacks away.
     if signals::vfork_child().is_none() {
+        // A handler in between would begin on a stack that is half the one before and half the new one.
+        let _no_handlers = SignalsBlocked::new();
         note(wanted);
         if own().is_none() {
             apply();
