@@ -632,6 +632,36 @@ static void on_malloced_stacks(void) {
     seen_count = 0;
 }
 
+static char early[64 << 10];
+static void overflowed(int signal) {
+    char here;
+    _exit(&here >= early && &here < early + sizeof early ? 9 : 8);
+}
+
+// What a library that is loaded before the others, or a language's runtime, sets before any constructor has run.
+static void set_early(void) {
+    sigaltstack(&(stack_t){.ss_sp = early, .ss_size = sizeof early}, NULL);
+    sigaction(SIGSEGV, &(struct sigaction){.sa_handler = overflowed, .sa_flags = SA_ONSTACK}, NULL);
+}
+__attribute__((section(".preinit_array"), used)) static void (*const at_first)(void) = set_early;
+
+static int deeper(volatile char *above) {
+    volatile char more[4096];
+    more[0] = *above;
+    return deeper(more) + more[0];
+}
+static void overflow(void) { deeper(&sink); }
+
+static void set_before_the_start(void) {
+    stack_t now;
+    MUST(!sigaltstack(NULL, &now));
+    SHOW(now.ss_sp == early && now.ss_size == sizeof early && now.ss_flags == 0);
+    in_child(overflow);
+    MUST(!sigaltstack(&(stack_t){.ss_flags = SS_DISABLE}, &now));
+    SHOW(now.ss_sp == early);
+    signal(SIGSEGV, SIG_DFL);
+}
+
 // What this program says when it is started with an argument.
 static void report(void) {
     printf("started with mask %x, dispositions", blocked());
@@ -708,6 +738,7 @@ int main(int count, char **arguments) {
     if (count > 1) return report(), 0;
     far = malloc(FAR_BYTES);
     for (size_t at = 0; at < FAR_BYTES; at += STEP) *(uint64_t *)(far + at) = mix(at);
+    set_before_the_start();
     first_on_a_coroutine();
     dispositions();
     masks();

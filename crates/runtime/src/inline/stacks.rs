@@ -78,6 +78,7 @@ pub(crate) fn begin() -> Result<(), TrapError> {
         return Err(TrapError::Key(std::io::Error::from_raw_os_error(errno)));
     }
     KEY.store(key + 1, Relaxed);
+    altstack::adopt(altstack::in_force());
     attach(take()?);
     altstack::apply();
     Ok(())

@@ -124,6 +124,21 @@ pub(crate) fn change(new: Option<stack_t>, stack_pointer: usize) -> Result<stack
     Ok(before)
 }
 
+/// What the kernel has for the calling thread.
+pub(super) fn in_force() -> stack_t {
+    let mut stack = NONE;
+    // SAFETY: the structure is the kernel's.
+    unsafe { raw::call(libc::SYS_sigaltstack, [0, (&raw mut stack).addr(), 0, 0, 0, 0]) };
+    stack
+}
+
+/// Before the calling thread has ours: the one that the kernel has was set before we began, if none is noted.
+pub(super) fn adopt(stack: stack_t) {
+    if noted().is_none() && stack.ss_flags & SS_DISABLE == 0 {
+        note(Some(stack_t { ss_flags: stack.ss_flags & SS_AUTODISARM, ..stack }));
+    }
+}
+
 /// Gives the kernel what it shall have.
 pub(crate) fn apply() {
     let stack = real();
@@ -131,8 +146,9 @@ pub(crate) fn apply() {
     unsafe { raw::call(libc::SYS_sigaltstack, [(&raw const stack).addr(), 0, 0, 0, 0, 0]) };
 }
 
-/// The same from a handler: the kernel takes it from the context when that returns.
+/// The same from a handler, for a thread that has just got ours: the kernel takes it from the context when that returns.
 pub(super) fn apply_at_return(context: &mut ucontext_t) {
+    adopt(context.uc_stack);
     context.uc_stack = real();
 }
 
