@@ -256,6 +256,36 @@ static void caused(void) {
     in_child(invalid), in_child(killed_by_system), in_child(killed_by_bus);
 }
 
+static volatile size_t told_wrong, told;
+static volatile int changing_over, sent;
+static void told_by_sender(int signal, siginfo_t *info, void *context) {
+    told_wrong += info->si_signo != signal || info->si_code != SI_QUEUE || info->si_value.sival_int != sent;
+    told++;
+}
+static void told_nothing(int signal) {}
+
+static void *changes_action(void *unused) {
+    struct sigaction with = {.sa_sigaction = told_by_sender, .sa_flags = SA_SIGINFO | SA_RESTART}, without = {.sa_handler = told_nothing};
+    while (!changing_over) {
+        MUST(!sigaction(SIGUSR2, &with, NULL));
+        for (volatile int i = 0; i < 50; i++) {}
+        MUST(!sigaction(SIGUSR2, &without, NULL));
+    }
+    return NULL;
+}
+
+// Signals come while two threads change what they do: each finds an action as one of them has set it.
+static void changed_actions(void) {
+    pthread_t threads[2];
+    MUST(!sigaction(SIGUSR2, &(struct sigaction){.sa_handler = told_nothing}, NULL));
+    for (int i = 0; i < 2; i++) MUST(!pthread_create(&threads[i], NULL, changes_action, NULL));
+    while (told < 2000) pthread_sigqueue(pthread_self(), SIGUSR2, (union sigval){.sival_int = ++sent});
+    changing_over = 1;
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+    SHOW(told_wrong);
+    signal(SIGUSR2, SIG_DFL);
+}
+
 static void leave(int signal) { siglongjmp(back, 1); }
 
 static char *leaving;
@@ -752,6 +782,7 @@ int main(int count, char **arguments) {
     told_on_alternate();
     storm();
     changed_under_signals();
+    changed_actions();
     leave_a_read();
     waits();
     small_stacks();

@@ -87,11 +87,12 @@ pub(crate) fn take_over(signal: c_int, restart: bool) -> Result<KernelAction, i3
     action::kernel_change(signal, Some(KernelAction { handler, flags, restorer: frame::restorer_address(), mask }))
 }
 
-/// The real action for a signal whose handler of the program's shall be called by ours.
+/// The real action for a signal whose handler of the program's shall be called by ours. The kernel always brings the information:
+/// the action that is called may be a newer one.
 pub(crate) fn entry_for(program: &KernelAction) -> KernelAction {
     KernelAction {
         handler: deliver::on_other as *const () as usize,
-        flags: program.flags | u64::from(libc::SA_ONSTACK.cast_unsigned()) | SA_RESTORER,
+        flags: program.flags | u64::from((libc::SA_ONSTACK | libc::SA_SIGINFO).cast_unsigned()) | SA_RESTORER,
         restorer: frame::restorer_address(),
         mask: INSIDE,
     }

@@ -184,10 +184,11 @@ fn change_other(signal: c_int, new: Option<KernelAction>) -> Result<KernelAction
     let place = usize::try_from(signal).ok().filter(|place| *place < MASKS.len());
     let in_child = vfork_child().is_some();
     let noted = place.filter(|_| !in_child && new.is_some_and(|new| new.handler > libc::SIG_IGN));
+    // The kernel's part and ours are changed together.
+    let _locked = (!in_child).then(Locked::new);
     let before = of_other(signal);
     let real = match (new, noted) {
         (Some(new), Some(place)) => {
-            let _locked = Locked::new();
             OTHERS[place].store(new);
             Some(trap::entry_for(&new))
         }
