@@ -692,6 +692,57 @@ static void set_before_the_start(void) {
     signal(SIGSEGV, SIG_DFL);
 }
 
+static volatile int rounds_over;
+static void *sleeps(void *unused) {
+    volatile uint64_t kept[64];
+    size_t bad = 0;
+    char *own = malloc(64 << 10);
+    for (int i = 0; i < 64; i++) kept[i] = mix(i);
+    MUST(!sigaltstack(&(stack_t){.ss_sp = own, .ss_size = 64 << 10, .ss_flags = 1u << 31 /* SS_AUTODISARM */}, NULL));
+    for (int round = 0; round < 30; round++) {
+        struct timespec limit = {0, 4000000}, left = {0, 0};
+        struct pollfd nothing = {.fd = -1, .events = POLLIN};
+        sigset_t set = set_of(SIGUSR2, SIGBUS), none = set_of(0, 0);
+        errno = 0;
+        // The signal may come before the call or after it.
+        if (round % 3 == 0 && ppoll(&nothing, 1, &limit, &none)) bad += errno != EINTR;
+        if (round % 3 == 1 && nanosleep(&limit, &left)) bad += errno != EINTR;
+        if (round % 3 == 2) bad += sigtimedwait(&set, NULL, &limit) != -1 || errno != EINTR && errno != EAGAIN;
+        for (int i = 0; i < 64; i++) bad += kept[i] != mix(i);
+        while (first_count <= round) sched_yield();
+        rounds_over = round + 1;
+    }
+    MUST(!sigaltstack(&(stack_t){.ss_flags = SS_DISABLE}, NULL));
+    free(own);
+    return (void *)bad;
+}
+
+static void interrupts(int signal) { storm_bad += touch(256 * STEP), first_count++; }
+
+// A call from a stack that is malloc'ed, interrupted by a handler on an alternate stack that is none meanwhile, which faults.
+static void interrupted_and_disarmed(void) {
+    size_t bytes = MIB, bad;
+    char *stack = malloc(bytes);
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstack(&attributes, (char *)((uintptr_t)stack + PAGE & -PAGE), bytes / 2);
+    MUST(!sigaction(SIGUSR1, &(struct sigaction){.sa_handler = interrupts, .sa_flags = SA_ONSTACK}, NULL));
+    storm_bad = first_count = 0;
+    pthread_t thread;
+    MUST(!pthread_create(&thread, &attributes, sleeps, NULL));
+    for (int round = 0; round < 30; round++) {
+        usleep(2000);
+        pthread_kill(thread, SIGUSR1);
+        while (rounds_over <= round) sched_yield();
+    }
+    MUST(!pthread_join(thread, (void **)&bad));
+    SHOW(bad);
+    SHOW(storm_bad);
+    first_count = 0;
+    signal(SIGUSR1, SIG_DFL);
+    free(stack);
+}
+
 // What this program says when it is started with an argument.
 static void report(void) {
     printf("started with mask %x, dispositions", blocked());
@@ -787,5 +838,6 @@ int main(int count, char **arguments) {
     waits();
     small_stacks();
     on_malloced_stacks();
+    interrupted_and_disarmed();
     children(arguments[0]);
 }

@@ -205,6 +205,10 @@ pub(crate) fn leave(context: &mut ucontext_t) {
 
 /// Where the frame for a handler goes that is at `frame` now: below the address, or (`None`) it stays.
 pub(crate) fn stack_for(action: &KernelAction, interrupted: usize, frame: usize) -> Option<usize> {
+    // A call from a far stack is being made on ours: what faults while the handler runs must begin below its frames.
+    if is_on_ours(interrupted) {
+        return None;
+    }
     let alternate = set_by_program().filter(|set| action.has(SA_ONSTACK) && !is_alternate(set, interrupted));
     let real = real();
     match alternate {
