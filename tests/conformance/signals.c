@@ -791,6 +791,27 @@ static void children(const char *self) {
     int status;
     MUST(waitpid(child, &status, 0) == child);
     SHOW(status);
+    // An exec that fails changes nothing: an ignored signal interrupts no call.
+    int there[2], back_again[2];
+    MUST(!pipe(there) && !pipe(back_again));
+    fflush(stdout);
+    pid_t helper = fork(), sleeper;
+    if (!helper) {
+        MUST(read(there[0], &sleeper, sizeof sleeper) == sizeof sleeper);
+        usleep(30000), kill(sleeper, SIGSYS), usleep(30000);
+        _exit(write(back_again[1], "x", 1) != 1);
+    }
+    if (!(child = vfork())) {
+        signal(SIGSYS, SIG_IGN);
+        execl("/none", "none", NULL);
+        pid_t me = getpid();
+        char got;
+        _exit(write(there[1], &me, sizeof me) == sizeof me && read(back_again[0], &got, 1) == 1 ? 5 : 6);
+    }
+    MUST(waitpid(child, &status, 0) == child);
+    SHOW(WEXITSTATUS(status));
+    MUST(waitpid(helper, &status, 0) == helper);
+    for (int i = 0; i < 2; i++) close(there[i]), close(back_again[i]);
     // What a vfork child does to its mask is its own: the kernel's promise.
     SHOW(blocked());
     for (int i = 0; i < 4; i++) MUST(!sigaction(watched[i], NULL, &action)), SHOW(action.sa_sigaction == note);

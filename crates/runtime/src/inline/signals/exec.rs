@@ -51,7 +51,7 @@ impl Drop for Inherited {
     fn drop(&mut self) {
         for (place, signal) in RESERVED.into_iter().enumerate() {
             if self.ignored & bit(signal) != 0 {
-                let _ = trap::take_over(signal, !action::of(place).has(libc::SA_RESTART));
+                let _ = trap::take_over(signal, action::restarts(&action::of(place)));
             }
         }
         if self.blocked != 0 {
