@@ -51,6 +51,8 @@ pub(crate) struct Pins {
     used: AtomicUsize,
     /// Threads may share thread-local storage, so that its address does not tell them apart.
     by_id: AtomicBool,
+    /// Forks from the first process to this one: a guard of before a fork has no slot any more.
+    forks: AtomicU64,
     /// Pages that stay for longer than a call.
     pub(crate) long_term: PageCounts,
 }
@@ -62,6 +64,7 @@ impl Pins {
             slots: Words::new(PINS_MAX)?,
             used: AtomicUsize::new(0),
             by_id: AtomicBool::new(false),
+            forks: AtomicU64::new(0),
             long_term: PageCounts::default(),
         })
     }
@@ -134,8 +137,10 @@ impl Pins {
         if self.by_id.load(Relaxed) { thread::id() as usize } else { thread::pointer() }
     }
 
-    /// Forgets all of them, in the child of a fork: its one thread is in no call but the fork.
+    /// Forgets all of them, in the child of a fork: its one thread is in no call but the fork, and in those that a handler has
+    /// interrupted which forked.
     pub(crate) fn clear(&self) {
+        self.forks.fetch_add(1, Relaxed);
         for slot in &self.slots.all()[..self.used.load(Relaxed)] {
             slot.thread.store(0, Relaxed);
             slot.range.store(0, Relaxed);
@@ -160,23 +165,27 @@ pub struct Pin<'a> {
     pins: &'a Pins,
     /// `None`: nothing of it was far.
     slot: Option<usize>,
+    /// As `Pins::forks`, when it was published.
+    forks: u64,
 }
 
 impl Pin<'_> {
     /// Of nothing that is far.
     pub(crate) const fn none(pins: &Pins) -> Pin<'_> {
-        Pin { pins, slot: None }
+        Pin { pins, slot: None, forks: 0 }
     }
 
     /// Publishes a range: see [`Pins::add`].
     pub(crate) fn of(pins: &Pins, first: u32, end: u32, frame: usize) -> Pin<'_> {
-        Pin { pins, slot: Some(pins.add(first, end, frame)) }
+        // First: a handler that comes in between may fork.
+        let forks = pins.forks.load(Relaxed);
+        Pin { pins, slot: Some(pins.add(first, end, frame)), forks }
     }
 }
 
 impl Drop for Pin<'_> {
     fn drop(&mut self) {
-        if let Some(slot) = self.slot {
+        if let Some(slot) = self.slot.filter(|_| self.forks == self.pins.forks.load(Relaxed)) {
             self.pins.remove(slot);
         }
     }

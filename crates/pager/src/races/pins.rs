@@ -154,6 +154,26 @@ fn long_term_pins_end_with_the_content_and_are_a_childs_too() {
     });
 }
 
+/// A handler that interrupted a call forks: when it returns in the child, the call ends there, too.
+#[test]
+fn a_call_from_before_a_fork_frees_no_pin_of_the_child() {
+    on(FaultPath::Inline, |stage| {
+        let of_child = PageNo(PAGE.0 + 64);
+        stage.write(PAGE, 3);
+        stage.write(of_child, 4);
+        let interrupted = stage.pager.pin_local(stage.pager.address(PAGE), PAGE_BYTES);
+        let child = stage.fork(move |s| {
+            s.check(of_child, 4);
+            let pin = s.pager.pin_local(s.pager.address(of_child), PAGE_BYTES);
+            assert!(pin.is_some());
+            drop(interrupted);
+            s.evict(of_child);
+            assert_eq!(s.state(of_child), State::Resident, "a pinned page left");
+        });
+        child.must_be_well();
+    });
+}
+
 #[inline(never)]
 fn further_down(work: &dyn Fn()) {
     let room = std::hint::black_box([0u8; 4096]);
