@@ -6,6 +6,7 @@
 
 use crate::sys::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::SeqCst};
 use crate::sys::sync::{IS_MODELLED, Mutex, MutexGuard, Words};
+use hinterland_abi::HINT_SITES_MAX;
 use hinterland_sys::SysError;
 use hinterland_units::PageNo;
 
@@ -16,10 +17,13 @@ pub(crate) const RUN_PAGES_MAX: u32 = 1 << PAGES_BITS;
 /// Tags are smaller.
 pub(crate) const TAGS: u16 = 1 << TAG_BITS;
 const PAGES_BITS: u32 = 20;
-const TAG_BITS: u32 = 12;
+const TAG_BITS: u32 = 11;
+/// Of a page's number: all of them.
+const FIRST_BITS: u32 = u32::BITS;
 const FIRST_SHIFT: u32 = PAGES_BITS + TAG_BITS;
 /// Tells a word from an empty cell.
 const IS_WORD: u64 = 1 << 63;
+const _: () = assert!(FIRST_SHIFT + FIRST_BITS == 63 && HINT_SITES_MAX <= TAGS as usize);
 
 /// A run of pages that was hinted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,15 +36,15 @@ pub(crate) struct Run {
 
 impl Run {
     fn encode(self) -> u64 {
-        debug_assert!((1..=RUN_PAGES_MAX).contains(&self.pages) && self.tag < TAGS && self.first.0 < 1 << 31);
+        debug_assert!((1..=RUN_PAGES_MAX).contains(&self.pages) && self.tag < TAGS);
         let (first, pages) = (u64::from(self.first.0) << FIRST_SHIFT, u64::from(self.pages - 1) << TAG_BITS);
-        IS_WORD | first & (IS_WORD - 1) | pages | u64::from(self.tag)
+        IS_WORD | first | pages | u64::from(self.tag)
     }
 
     fn decode(word: u64) -> Run {
         let bits = |shift: u32, mask: u64| u32::try_from(word >> shift & mask).unwrap_or(0);
         Run {
-            first: PageNo(bits(FIRST_SHIFT, (1 << (63 - FIRST_SHIFT)) - 1)),
+            first: PageNo(bits(FIRST_SHIFT, (1 << FIRST_BITS) - 1)),
             pages: bits(TAG_BITS, (1 << PAGES_BITS) - 1) + 1,
             tag: u16::try_from(bits(0, (1 << TAG_BITS) - 1)).unwrap_or(0),
         }
@@ -141,6 +145,7 @@ impl HintRing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::FAR_PAGES;
     use std::sync::atomic::AtomicBool;
 
     fn run(first: u32, pages: u32, tag: u16) -> Run {
@@ -158,7 +163,7 @@ mod tests {
 
     #[test]
     fn a_run_is_one_word() {
-        let runs = [run(0, 1, 0), run((1 << 30) - 1, RUN_PAGES_MAX, TAGS - 1), run(77, 3, 9)];
+        let runs = [run(0, 1, 0), run(FAR_PAGES - 1, RUN_PAGES_MAX, TAGS - 1), run(77, 3, 9)];
         assert_eq!(runs.map(|run| Run::decode(run.encode())), runs);
         assert!(runs.iter().all(|run| run.encode() & IS_WORD != 0));
     }

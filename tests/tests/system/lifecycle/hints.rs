@@ -19,7 +19,8 @@ pub fn trials() -> Vec<Trial> {
     };
     add("native".into(), || None, Box::new(|_| native()));
     for path in ["monitor", "inline"] {
-        add(format!("fetched::{path}"), skips::no_userfaultfd, Box::new(move |name| fetched(name, path)));
+        add(format!("fetched::{path}"), skips::no_userfaultfd, Box::new(move |name| fetched(name, path, "walk")));
+        add(format!("high::{path}"), skips::no_userfaultfd, Box::new(move |name| fetched(name, path, "high")));
         add(format!("overwritten::{path}"), skips::no_userfaultfd, Box::new(move |name| overwritten(name, path)));
         add(format!("abused::{path}"), skips::no_userfaultfd, Box::new(move |name| abused(name, path)));
     }
@@ -71,9 +72,9 @@ fn native() -> Result<()> {
 }
 
 /// What is named ahead of its use is there when it is used: most of it, of a walk at random that no prefetcher can know.
-fn fetched(name: &str, path: &str) -> Result<()> {
+fn fetched(name: &str, path: &str, walk: &str) -> Result<()> {
     let options = ["--far", LINK, "--fault-path", path, "--prefetch", "none"];
-    let ended = run(name, &options, &["walk", PAGES, "1", "128"])?;
+    let ended = run(name, &options, &[walk, PAGES, "1", "128"])?;
     let [major, fetched, used, refused] =
         ["major_faults", "hint_fetched_pages", "hint_used_pages", "hint_refused_pages"]
             .map(|figure| count(&ended, figure));
