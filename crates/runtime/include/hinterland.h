@@ -1,6 +1,6 @@
 /* What a program says to Hinterland while it runs: which part of it is to be recorded or to follow its tape, and, by hints, what use it will
  * make of its memory. A program that is built with this header needs no library of Hinterland's: where it runs without Hinterland, each call
- * does nothing and returns 0.
+ * evaluates its arguments, does nothing and returns 0.
  *
  *     cc $(pkg-config --cflags hinterland) fft.c
  *
@@ -41,46 +41,73 @@ enum {
 #define HINTERLAND_OPTIONAL __attribute__((weak))
 #endif
 
+/* The functions are called through others, which evaluate their arguments in any case. The runtime knows a place in the program by its return
+ * address: so these are inlined always. */
+#define HINTERLAND_INLINE static __inline__ __attribute__((always_inline, unused))
+
 /* Begins an interval of the process. Before the first one, between them and after the last one nothing is recorded and no tape is followed;
  * pages that were allocated there (touched for the first time since they were mapped) are not recorded in an interval either. So begin it
  * before memory is allocated. An interval inside another one changes nothing.
  *
  * Returns what is done in the outermost one, or -1 with errno EINVAL where there is no such mode. */
 extern int hinterland_begin(int mode) HINTERLAND_OPTIONAL;
-#define hinterland_begin(mode) (hinterland_begin ? hinterland_begin(mode) : HINTERLAND_NONE)
+HINTERLAND_INLINE int hinterland_begin_if_there(int mode) {
+    return hinterland_begin ? hinterland_begin(mode) : HINTERLAND_NONE;
+}
+#define hinterland_begin(mode) hinterland_begin_if_there(mode)
 
 /* Ends the interval that began last. Returns 0, or -1 with errno EINVAL where there is none. */
 extern int hinterland_end(void) HINTERLAND_OPTIONAL;
-#define hinterland_end() (hinterland_end ? hinterland_end() : 0)
+HINTERLAND_INLINE int hinterland_end_if_there(void) {
+    return hinterland_end ? hinterland_end() : 0;
+}
+#define hinterland_end() hinterland_end_if_there()
 
 /* Hints. None can fault, fail, or wait for far memory, and none but hinterland_overwrite() can change what a program computes. Addresses that are not far, not mapped, freed or nonsense,
  * and lengths of any size, have no effect. Any thread may give them at any moment, also in a signal handler. */
 
 /* Begins to fetch what is far of the range, and returns at once. */
 extern void hinterland_fetch(const void *address, size_t length) HINTERLAND_OPTIONAL;
-#define hinterland_fetch(address, length) (hinterland_fetch ? hinterland_fetch(address, length) : (void)0)
+HINTERLAND_INLINE void hinterland_fetch_if_there(const void *address, size_t length) {
+    if (hinterland_fetch) hinterland_fetch(address, length);
+}
+#define hinterland_fetch(address, length) hinterland_fetch_if_there(address, length)
 
 /* The same of the `length` bytes at each of the addresses, as one batch. The array itself is read. */
 extern void hinterland_fetchv(const void *const *addresses, size_t count, size_t length) HINTERLAND_OPTIONAL;
-#define hinterland_fetchv(addresses, count, length) \
-    (hinterland_fetchv ? hinterland_fetchv(addresses, count, length) : (void)0)
+HINTERLAND_INLINE void hinterland_fetchv_if_there(const void *const *addresses, size_t count, size_t length) {
+    if (hinterland_fetchv) hinterland_fetchv(addresses, count, length);
+}
+#define hinterland_fetchv(addresses, count, length) hinterland_fetchv_if_there(addresses, count, length)
 
 /* Pages wholly inside the range leave, before any others: as soon as the evictor comes to it. */
 extern void hinterland_evict(const void *address, size_t length) HINTERLAND_OPTIONAL;
-#define hinterland_evict(address, length) (hinterland_evict ? hinterland_evict(address, length) : (void)0)
+HINTERLAND_INLINE void hinterland_evict_if_there(const void *address, size_t length) {
+    if (hinterland_evict) hinterland_evict(address, length);
+}
+#define hinterland_evict(address, length) hinterland_evict_if_there(address, length)
 
 /* The same when frames are needed. */
 extern void hinterland_evict_soon(const void *address, size_t length) HINTERLAND_OPTIONAL;
-#define hinterland_evict_soon(address, length) (hinterland_evict_soon ? hinterland_evict_soon(address, length) : (void)0)
+HINTERLAND_INLINE void hinterland_evict_soon_if_there(const void *address, size_t length) {
+    if (hinterland_evict_soon) hinterland_evict_soon(address, length);
+}
+#define hinterland_evict_soon(address, length) hinterland_evict_soon_if_there(address, length)
 
 /* Pages of the range that are local, or come to be, stay so until they are released as often: a quarter of the budget at most; beyond that there
  * is no effect. A child of a fork keeps nothing; what is unmapped is forgotten. */
 extern void hinterland_keep(const void *address, size_t length) HINTERLAND_OPTIONAL;
-#define hinterland_keep(address, length) (hinterland_keep ? hinterland_keep(address, length) : (void)0)
+HINTERLAND_INLINE void hinterland_keep_if_there(const void *address, size_t length) {
+    if (hinterland_keep) hinterland_keep(address, length);
+}
+#define hinterland_keep(address, length) hinterland_keep_if_there(address, length)
 
 /* Takes hinterland_keep() back. */
 extern void hinterland_release(const void *address, size_t length) HINTERLAND_OPTIONAL;
-#define hinterland_release(address, length) (hinterland_release ? hinterland_release(address, length) : (void)0)
+HINTERLAND_INLINE void hinterland_release_if_there(const void *address, size_t length) {
+    if (hinterland_release) hinterland_release(address, length);
+}
+#define hinterland_release(address, length) hinterland_release_if_there(address, length)
 
 /* A promise: the calling thread will write every byte of the pages that lie wholly inside the range before anything reads them. So what is far
  * of them is not fetched when the thread begins to write: until it has written the whole page, the rest of it reads as zero. Nothing changes
@@ -88,11 +115,17 @@ extern void hinterland_release(const void *address, size_t length) HINTERLAND_OP
  * thread, or a child of a fork; any fork; the end of the thread. An instruction that reads and writes (`x++`, an atomic addition) is a write,
  * and finds zero. A promise that is not kept loses what the page held. Other threads must not use the page until it is written. */
 extern void hinterland_overwrite(void *address, size_t length) HINTERLAND_OPTIONAL;
-#define hinterland_overwrite(address, length) (hinterland_overwrite ? hinterland_overwrite(address, length) : (void)0)
+HINTERLAND_INLINE void hinterland_overwrite_if_there(void *address, size_t length) {
+    if (hinterland_overwrite) hinterland_overwrite(address, length);
+}
+#define hinterland_overwrite(address, length) hinterland_overwrite_if_there(address, length)
 
 /* A phase of the program begins, with a number of its own choice. Phases are counted. */
 extern void hinterland_phase(unsigned id) HINTERLAND_OPTIONAL;
-#define hinterland_phase(id) (hinterland_phase ? hinterland_phase(id) : (void)0)
+HINTERLAND_INLINE void hinterland_phase_if_there(unsigned id) {
+    if (hinterland_phase) hinterland_phase(id);
+}
+#define hinterland_phase(id) hinterland_phase_if_there(id)
 
 /* For compiled code: a loop that fetches ahead has one, static; state is zero. */
 struct hinterland_loop {
@@ -130,7 +163,10 @@ struct hinterland_hints {
 
 /* The table of a version; a null pointer where the runtime does not know it, or where there is none. */
 extern const struct hinterland_hints *hinterland_hints(uint32_t version) HINTERLAND_OPTIONAL;
-#define hinterland_hints(version) (hinterland_hints ? hinterland_hints(version) : (const struct hinterland_hints *)0)
+HINTERLAND_INLINE const struct hinterland_hints *hinterland_hints_if_there(uint32_t version) {
+    return hinterland_hints ? hinterland_hints(version) : (const struct hinterland_hints *)0;
+}
+#define hinterland_hints(version) hinterland_hints_if_there(version)
 
 #ifdef __cplusplus
 }

@@ -68,6 +68,27 @@ static void check(uint64_t page) {
     if (words(page)[3] != page + 1 || words(page)[511] != ~page) wrong(page);
 }
 
+/* Arguments are evaluated once, also where there is no Hinterland. */
+static void must_evaluate(void) {
+    unsigned count = 0;
+    const struct hinterland_hints *table = NULL;
+    int began = hinterland_begin((count++, HINTERLAND_AUTO)), ended = hinterland_end();
+    hinterland_fetch(memory, (count++, 0));
+    hinterland_fetchv((count++, NULL), 0, 0);
+    hinterland_evict((count++, memory), 0);
+    hinterland_evict_soon(memory, (count++, 0));
+    hinterland_keep((count++, memory), 0);
+    hinterland_release(memory, (count++, 0));
+    hinterland_overwrite((count++, memory), 0);
+    hinterland_phase(count++);
+    table = hinterland_hints((count++, 99));
+    if (count != 10 || began || ended || table) {
+        printf("WRONG: %u of 10 arguments were evaluated; %d %d %d\n", count, began, ended, table != NULL);
+        fflush(stdout);
+        _Exit(97);
+    }
+}
+
 static void fill(void) {
     memory = mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     order = malloc(pages * sizeof *order);
@@ -297,6 +318,7 @@ int main(int argc, char **argv) {
     argument = strtoull(argv[4], NULL, 0);
     const char *mode = argv[1];
     if (!strcmp(mode, "high") && mmap(NULL, 8ull << 40, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) == MAP_FAILED) return 3;
+    must_evaluate();
     fill();
     double begin = now();
     uint64_t sum = 0;
