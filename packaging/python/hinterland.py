@@ -11,11 +11,13 @@ Without Hinterland nothing happens.
 
     hinterland.fetch(data[1 << 20:2 << 20])
 
-begins to fetch what is far of a buffer: of an array of numpy, a memoryview, or any other object with the buffer protocol. Hints cannot fail,
-and do not wait for far memory; none but `overwrite` changes content.
+begins to fetch what is far of a buffer: of an array of numpy, a memoryview, or any other object with the buffer protocol. Where its elements do
+not lie together (`data[::2]`), `fetch`, `keep` and `release` mean all from the first to the last, and `evict`, `evict_soon` and `overwrite` do
+nothing. Hints cannot fail, and do not wait for far memory; none but `overwrite` changes content.
 """
 
 import ctypes
+import operator
 import os
 
 __all__ = ["region", "fetch", "evict", "evict_soon", "keep", "release", "overwrite", "phase"]
@@ -64,24 +66,36 @@ class _Buffer(ctypes.Structure):
         ("readonly", ctypes.c_int),
         ("ndim", ctypes.c_int),
         ("format", ctypes.c_char_p),
-        ("shape", ctypes.c_void_p),
-        ("strides", ctypes.c_void_p),
-        ("suboffsets", ctypes.c_void_p),
+        ("shape", ctypes.POINTER(ctypes.c_ssize_t)),
+        ("strides", ctypes.POINTER(ctypes.c_ssize_t)),
+        ("suboffsets", ctypes.POINTER(ctypes.c_ssize_t)),
         ("internal", ctypes.c_void_p),
     ]
 
+    def span(self):
+        """The first address, and the bytes from there to the end of the last element."""
+        if self.len == 0 or not self.strides:
+            return self.buf, self.len
+        steps = [(self.shape[axis] - 1) * self.strides[axis] for axis in range(self.ndim)]
+        before = sum(min(step, 0) for step in steps)
+        return self.buf + before, sum(max(step, 0) for step in steps) - before + self.itemsize
 
-# PyBUF_SIMPLE: contiguous bytes, which need not be writable; and PyBUF_WRITABLE.
-_SIMPLE, _WRITABLE = 0, 1
+    def is_whole(self):
+        """Whether its elements lie together, in whatever order."""
+        return bool(ctypes.pythonapi.PyBuffer_IsContiguous(ctypes.byref(self), ctypes.c_char(b"A")))
 
 
-def _hint(name, buffer, flags=_SIMPLE):
+# PyBUF_INDIRECT, any layout of bytes, which need not be writable; and PyBUF_WRITABLE.
+_ANY, _WRITABLE = 0x118, 1
+
+
+def _hint(name, buffer, flags=_ANY, wants_whole=False):
     view = _Buffer()
     # Raises what is wrong with the object.
     ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(buffer), ctypes.byref(view), flags)
     try:
-        if name in _HINTS:
-            _HINTS[name](view.buf, view.len)
+        if name in _HINTS and not view.suboffsets and (not wants_whole or view.is_whole()):
+            _HINTS[name](*view.span())
     finally:
         ctypes.pythonapi.PyBuffer_Release(ctypes.byref(view))
 
@@ -93,12 +107,12 @@ def fetch(buffer):
 
 def evict(buffer):
     """The pages wholly inside a buffer leave, before any others."""
-    _hint("evict", buffer)
+    _hint("evict", buffer, wants_whole=True)
 
 
 def evict_soon(buffer):
     """The pages wholly inside a buffer leave before any others when memory is needed."""
-    _hint("evict_soon", buffer)
+    _hint("evict_soon", buffer, wants_whole=True)
 
 
 def keep(buffer):
@@ -114,11 +128,12 @@ def release(buffer):
 def overwrite(buffer):
     """A promise: this thread writes every byte of a buffer before anything reads it, so that it need not be fetched. A promise that is not kept
     loses what the buffer held."""
-    _hint("overwrite", buffer, _WRITABLE)
+    _hint("overwrite", buffer, _ANY | _WRITABLE, wants_whole=True)
 
 
 def phase(number):
-    """A phase of the program begins."""
+    """A phase of the program begins, with a number of its own choice."""
+    number = operator.index(number)
     if "phase" in _HINTS:
         _HINTS["phase"](number)
 

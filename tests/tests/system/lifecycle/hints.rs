@@ -3,7 +3,8 @@
 use anyhow::{Context, Result, ensure};
 use hinterland_tests::launch::{Ended, Launch, c_program};
 use hinterland_tests::suite::{self, NamedTest, Trial};
-use hinterland_tests::{places, skips};
+use hinterland_tests::{Need, places, skips};
+use std::path::Path;
 use std::process::Command;
 
 /// Pages of the walks: four times what there is room for.
@@ -32,6 +33,8 @@ pub fn trials() -> Vec<Trial> {
     add("versions".into(), skips::no_userfaultfd, Box::new(versions));
     let no_python = || skips::no_userfaultfd().or_else(no_python);
     add("python".into(), no_python, Box::new(python));
+    let no_numpy = || skips::no_userfaultfd().or_else(|| skips::missing(&[Need::Python("numpy")]));
+    add("arrays".into(), no_numpy, Box::new(arrays));
     trials
 }
 
@@ -185,6 +188,19 @@ fn versions(name: &str) -> Result<()> {
     Ok(())
 }
 
+/// A script of Python, which must print the same natively and in 16 MiB: the run, and what it printed.
+fn script(name: &str, python: &Path, script: &str, options: &[&str]) -> Result<(Ended, String)> {
+    let python = python.display().to_string();
+    let package = places::repository().join("packaging/python").display().to_string();
+    let output = Command::new(&python).args(["-c", script]).env("PYTHONPATH", &package).output()?;
+    ensure!(output.status.success(), "{output:?}");
+    let native = String::from_utf8_lossy(&output.stdout).into_owned();
+    let options = [&["--local", "16M"], options].concat();
+    let ended = Launch::new(name, &options, &[&python, "-c", script])?.with("PYTHONPATH", &package).run()?;
+    ended.expect(0, &native)?;
+    Ok((ended, native))
+}
+
 /// Objects with the buffer protocol, with Hinterland and without; what is none has its words.
 fn python(name: &str) -> Result<()> {
     const SCRIPT: &str = r#"
@@ -192,7 +208,8 @@ import array, hinterland
 data = bytearray(40 << 20)
 data[::4096] = bytes(at % 251 for at in range(len(data) // 4096))
 numbers = array.array("d", range(100000))
-for buffer in (data, memoryview(data)[4096:8192], bytes(5000), numbers, b""):
+every_other = memoryview(data)[1::2]
+for buffer in (data, memoryview(data)[4096:8192], bytes(5000), numbers, b"", every_other, memoryview(data)[::-1]):
     for hint in (hinterland.keep, hinterland.release, hinterland.evict_soon, hinterland.evict, hinterland.fetch):
         hint(buffer)
 for first in range(0, len(data), 1 << 20):
@@ -200,9 +217,18 @@ for first in range(0, len(data), 1 << 20):
     assert all(data[at] == at // 4096 % 251 for at in range(first, first + (1 << 20), 4096))
     hinterland.evict(memoryview(data)[first:first + (1 << 20)])
 hinterland.phase(1)
+hinterland.overwrite(every_other)
+every_other[:] = bytes(len(every_other))
+assert all(data[at] == at // 4096 % 251 for at in range(0, len(data), 4096)), "only every other byte was to be overwritten"
+every_other.release()
+del buffer
 hinterland.overwrite(data)
 data[:] = bytes(len(data))
 data.append(1)
+try:
+    hinterland.phase("one")
+except TypeError as error:
+    print(error)
 try:
     hinterland.overwrite(b"read only")
 except BufferError as error:
@@ -212,17 +238,40 @@ try:
 except TypeError as error:
     print(error)
 "#;
-    let python = skips::find("python3").context("python3")?.display().to_string();
-    let package = places::repository().join("packaging/python").display().to_string();
-    let output = Command::new(&python).args(["-c", SCRIPT]).env("PYTHONPATH", &package).output()?;
-    let native = String::from_utf8_lossy(&output.stdout).into_owned();
-    ensure!(output.status.success() && native.contains("bytes-like object is required"), "{output:?}");
-    let launch = Launch::new(name, &["--local", "16M"], &[&python, "-c", SCRIPT])?.with("PYTHONPATH", &package);
-    let ended = launch.run()?;
-    ended.expect(0, &native)?;
+    let (ended, native) = script(name, &skips::find("python3").context("python3")?, SCRIPT, &[])?;
+    ensure!(native.contains("bytes-like object is required"), "{native}");
     let [evicted, phases] = ["hint_evicted_pages", "hint_phases"].map(|figure| count(&ended, figure));
     let (evicted, phases) = (evicted?, phases?);
     ensure!(evicted > 1000 && phases == 1, "{evicted} pages left because they were named; {phases} phases");
+    Ok(())
+}
+
+/// Arrays of numpy in any order of their elements, also such that do not lie together.
+fn arrays(name: &str) -> Result<()> {
+    const SCRIPT: &str = r#"
+import numpy, hinterland
+table = numpy.arange(5 << 20).reshape(2048, 2560)
+kinds = [table.T, table[:, 0], table[::2, ::3], table[::-1], table[:0], numpy.broadcast_to(table[0], (4, 2560)), numpy.array(3.0),
+         numpy.asfortranarray(table[:9]), table[:4].view("M8[s]"), numpy.zeros(9, "i4,f8"), numpy.array([{}, None])]
+for kind in kinds:
+    for hint in (hinterland.keep, hinterland.release, hinterland.evict_soon, hinterland.evict, hinterland.fetch):
+        hint(kind)
+    if kind.flags.writeable and not kind.flags.forc:
+        hinterland.overwrite(kind)
+hinterland.phase(numpy.int64(1))
+hinterland.overwrite(table[:, 0])
+table[:, 0] = 7
+hinterland.evict(table.T)
+total = 0
+for row in range(0, 2048, 32):
+    hinterland.fetch(table[row + 32:row + 64, ::2])
+    total += int(table[row:row + 32].sum())
+print(total, int(table[:, 1].sum()))
+"#;
+    let options = ["--far", LINK, "--prefetch", "none"];
+    let (ended, _) = script(name, &places::python(), SCRIPT, &options)?;
+    let (evicted, fetched) = (count(&ended, "hint_evicted_pages")?, count(&ended, "hint_fetched_pages")?);
+    ensure!(evicted > 1000 && fetched > 1000, "{evicted} pages left because they were named, {fetched} were fetched");
     Ok(())
 }
 
