@@ -17,8 +17,11 @@ nothing. Hints cannot fail, and do not wait for far memory; none but `overwrite`
 """
 
 import ctypes
+import itertools
+import mmap
 import operator
 import os
+import sys
 
 __all__ = ["region", "fetch", "evict", "evict_soon", "keep", "release", "overwrite", "phase"]
 
@@ -38,21 +41,83 @@ def _library():
 _FUNCTIONS = _library()
 
 
+class _Table(ctypes.Structure):
+    """The beginning of struct hinterland_hints (hinterland.h)."""
+
+    _fields_ = [("version", ctypes.c_uint32), ("bytes", ctypes.c_uint32)] + [
+        (name, ctypes.c_void_p)
+        for name in "fetch fetchv evict evict_soon keep release overwrite phase loop_begin loop_end loop_fetch".split()
+    ]
+
+
+class _Loop(ctypes.Structure):
+    """struct hinterland_loop, and the text that is its name."""
+
+    _fields_ = [
+        ("name", ctypes.c_void_p),
+        ("state", ctypes.c_uint64 * 7),
+        ("walk", ctypes.c_uint64),
+        ("text", ctypes.c_char * 128),
+    ]
+
+
+class _Places:
+    """Lines that fetch: the library judges each by its own hints, and knows it by the address of a struct hinterland_loop. Those are in shared
+    memory, which is never far. Places beyond `MOST` are one."""
+
+    MOST = 256
+
+    def __init__(self):
+        self._memory = mmap.mmap(-1, self.MOST * ctypes.sizeof(_Loop))
+        self._loops = {}
+        self._numbers = itertools.count()
+
+    def of(self, frame):
+        """The address of the loop that stands for the line that a frame is at."""
+        line = frame.f_code.co_filename, frame.f_lineno
+        loop = self._loops.get(line)
+        if loop is None:
+            number = min(next(self._numbers), self.MOST - 1)
+            loop = _Loop.from_buffer(self._memory, number * ctypes.sizeof(_Loop))
+            name = f"{os.path.basename(line[0])}:{line[1]}" if number < self.MOST - 1 else "further lines"
+            loop.text = name.encode(errors="replace")[:127]
+            loop.name = ctypes.addressof(loop) + _Loop.text.offset
+            loop = self._loops.setdefault(line, loop)
+        return ctypes.addressof(loop)
+
+
 def _hints():
     """The hints of the preloaded library by name; none where there is none."""
     try:
         loaded = ctypes.CDLL(None)
         loaded.hinterland_phase.argtypes, loaded.hinterland_phase.restype = [ctypes.c_uint], None
         found = {"phase": loaded.hinterland_phase}
-        for name in ("fetch", "evict", "evict_soon", "keep", "release", "overwrite"):
+        for name in ("evict", "evict_soon", "keep", "release", "overwrite"):
             found[name] = getattr(loaded, "hinterland_" + name)
             found[name].argtypes, found[name].restype = [ctypes.c_void_p, ctypes.c_size_t], None
+        loaded.hinterland_hints.restype = ctypes.POINTER(_Table)
+        table = loaded.hinterland_hints(1)
+        if table:
+            fetch = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+            found["fetch"] = fetch(table.contents.loop_fetch)
         return found
     except (AttributeError, OSError):
         return {}
 
 
 _HINTS = _hints()
+_PLACES = None
+
+
+def _begin_places():
+    global _PLACES
+    _PLACES = _Places()
+
+
+if "fetch" in _HINTS:
+    _begin_places()
+    # Parent and child would give the same loop to different lines.
+    os.register_at_fork(after_in_child=_begin_places)
 
 
 class _Buffer(ctypes.Structure):
@@ -89,20 +154,20 @@ class _Buffer(ctypes.Structure):
 _ANY, _WRITABLE = 0x118, 1
 
 
-def _hint(name, buffer, flags=_ANY, wants_whole=False):
+def _hint(name, buffer, flags=_ANY, wants_whole=False, place=()):
     view = _Buffer()
     # Raises what is wrong with the object.
     ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(buffer), ctypes.byref(view), flags)
     try:
         if name in _HINTS and not view.suboffsets and (not wants_whole or view.is_whole()):
-            _HINTS[name](*view.span())
+            _HINTS[name](*place, *view.span())
     finally:
         ctypes.pythonapi.PyBuffer_Release(ctypes.byref(view))
 
 
 def fetch(buffer):
     """Begins to fetch what is far of a buffer, and returns at once."""
-    _hint("fetch", buffer)
+    _hint("fetch", buffer, place=[_PLACES.of(sys._getframe(1))] if _PLACES else ())
 
 
 def evict(buffer):

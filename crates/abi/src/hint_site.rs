@@ -33,7 +33,7 @@ macro_rules! row {
         pub struct HintSiteRow {
             /// The address behind the call, or that of the loop; 0: the row is free.
             pub key: Counter,
-            /// What the compiler calls the loop; empty where hints are called by hand.
+            /// What the compiler calls the loop, or where the call by hand is.
             pub name: Text<SITE_NAME_BYTES>,
             $(#[doc = $meaning] pub $field: Counter,)*
         }

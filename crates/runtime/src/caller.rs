@@ -4,6 +4,7 @@
 //! that older glibc split off, and this library itself are found once, before any memory is far. glibc and ld.so are
 //! never unloaded, so the table never changes.
 
+use crate::loaded_file::LoadedFile;
 use libc::{c_int, c_void, dl_phdr_info, size_t};
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -66,13 +67,16 @@ pub fn is_in_program(address: usize) -> bool {
     IMAGES[0].contains(address)
 }
 
-/// What an address of code is called: by its place in the program's file, or, of a library, by itself.
+/// What an address of code is called: by its place in the program's file or in a library's; in neither, as a compiler's at run time, by
+/// itself. Any thread may ask at any moment.
 pub fn name(address: usize) -> String {
     let program = &IMAGES[0];
-    match program.contains(address) {
-        true => format!("program+{:#x}", address - program.start.load(Relaxed)),
-        false => format!("{address:#x}"),
+    if program.contains(address) {
+        return format!("program+{:#x}", address - program.start.load(Relaxed));
     }
+    let Some(file) = LoadedFile::of(address) else { return format!("{address:#x}") };
+    let path = String::from_utf8_lossy(file.path().to_bytes());
+    format!("{}+{:#x}", path.rsplit('/').next().unwrap_or(&path), address.wrapping_sub(file.bias()))
 }
 
 /// Whether an address is within reach of a near jump from the program or a library.
@@ -134,5 +138,9 @@ mod tests {
         assert!(!is_internal(&raw const on_the_stack as usize), "a stack address is nobody's text");
         assert!(is_near_code(init as *const () as usize));
         assert!(!is_near_code(hinterland_pager::FAR_BASE));
+        assert!(crate::loaded_file::init());
+        let [own, libc] = [init as *const () as usize, in_libc].map(name);
+        assert!(own.starts_with("program+0x") && libc.starts_with("libc.so.6+0x"), "{own} {libc}");
+        assert_eq!(name(hinterland_pager::FAR_BASE), "0x480000000000");
     }
 }

@@ -14,6 +14,7 @@
 //! | `interpose` | the names that the program calls instead of libc's |
 //! | `arena` | what this library itself allocates |
 //! | `heap`, `large`, `jemalloc`, `libc_heap`, `caller` | malloc and its family, far and near |
+//! | `loaded_file` | which loaded file code belongs to |
 //! | `mapping`, `region_map`, `brk` | private anonymous mappings |
 //! | `auditors` | programs that are started with auditors of the loader |
 //! | `asks` | pages of other processes of the run |
@@ -73,6 +74,7 @@ mod kernel_limit;
 mod large;
 mod ledger;
 mod libc_heap;
+mod loaded_file;
 #[cfg(feature = "local-only")]
 mod local_only;
 mod mapping;

@@ -245,6 +245,7 @@ fn begin_in_range(settings: &Settings, row: &'static ProcessRow) -> Result<Fault
     // Before jemalloc registers its own handlers: ours must be the innermost around the fork.
     fork::init();
     caller::init();
+    crate::loaded_file::init();
     crate::interpose::next_symbol::look_all_up();
     crate::interpose::leaving::begin();
     region_map::init();

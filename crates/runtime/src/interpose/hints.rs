@@ -1,7 +1,7 @@
 //! The hints of `hinterland.h`: the functions that a program calls by hand, and the table that compiled code takes.
 //!
 //! A place that gives hints by hand is known by its return address, a loop of compiled code by the address of its
-//! `struct hinterland_loop`.
+//! `struct hinterland_loop`, and so is a line of Python, whose calls all come from one address.
 
 use super::{leaving, with_caller};
 use crate::caller;

@@ -1,75 +1,35 @@
-//! Which file code belongs to, and where its unwinding information lies: asked of glibc's `_dl_find_object` (2.35), which takes no lock and
-//! may be called in a signal handler.
+//! Which file code belongs to, as a profile has it.
 //!
-//! The answers are kept by address, because the program waits at few places. An entry is two words, one of them mixed with the other: one
+//! The loader's answers are kept by address, because the program waits at few places. An entry is two words, one of them mixed with the other: one
 //! that two threads wrote at the same time fits neither.
 
 use super::profile;
 use crate::build_id;
+use crate::loaded_file::{self, LoadedFile};
 use hinterland_abi::profile::{Frame, key_of};
 use hinterland_sys::confinement;
-use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// `struct dl_find_object` of <dlfcn.h>.
-#[repr(C)]
-#[derive(Default)]
-struct Found {
-    flags: u64,
-    start: usize,
-    end: usize,
-    link_map: usize,
-    eh_frame: usize,
-    reserved: [u64; 7],
-}
-
-/// The beginning of `struct link_map` of <link.h>.
-#[repr(C)]
-struct LinkMap {
-    bias: usize,
-    name: *const c_char,
-}
-
-type Find = unsafe extern "C" fn(*const c_void, *mut Found) -> c_int;
-
-static FIND: OnceLock<Find> = OnceLock::new();
 /// The program's own file, which the loader has no name for.
 static PROGRAM: OnceLock<String> = OnceLock::new();
 /// This library.
 static OWN: OnceLock<Range<usize>> = OnceLock::new();
-
-/// A loaded file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Object {
-    start: usize,
-    /// Where it ends.
-    pub end: usize,
-    link_map: usize,
-    /// Its `.eh_frame_hdr`; 0: it has none.
-    pub eh_frame_hdr: usize,
-}
 
 /// Before threads and far memory: symbols can still be resolved.
 ///
 /// # Errors
 /// The program's libc is too old, in words.
 pub fn begin() -> Result<(), String> {
-    // SAFETY: the name is a C string; the function of this name has this type.
-    let find = unsafe {
-        let find = libc::dlsym(libc::RTLD_DEFAULT, c"_dl_find_object".as_ptr());
-        if find.is_null() {
-            return Err(
-                "a profile needs glibc 2.35 or newer, whose loader says in a signal handler what code is whose".into(),
-            );
-        }
-        std::mem::transmute::<*mut c_void, Find>(find)
-    };
-    FIND.get_or_init(|| find);
+    if !loaded_file::init() {
+        return Err(
+            "a profile needs glibc 2.35 or newer, whose loader says in a signal handler what code is whose".into()
+        );
+    }
     let program = confinement::with_files(|| std::fs::read_link("/proc/self/exe").ok()).flatten().unwrap_or_default();
     PROGRAM.get_or_init(|| program.to_string_lossy().into_owned());
-    if let Some(own) = object_of(begin as *const () as usize) {
+    if let Some(own) = LoadedFile::of(begin as *const () as usize) {
         OWN.get_or_init(|| own.start..own.end);
     }
     Ok(())
@@ -78,15 +38,6 @@ pub fn begin() -> Result<(), String> {
 /// Whether code belongs to this library.
 pub fn is_own(address: usize) -> bool {
     OWN.get().is_some_and(|own| own.contains(&address))
-}
-
-/// The file that code belongs to.
-pub fn object_of(address: usize) -> Option<Object> {
-    let mut found = Found::default();
-    // SAFETY: glibc's function, with room for its answer.
-    let rc = unsafe { FIND.get()?(address as *const c_void, &raw mut found) };
-    let Found { start, end, link_map, eh_frame, .. } = found;
-    (rc == 0 && link_map != 0).then_some(Object { start, end, link_map, eh_frame_hdr: eh_frame })
 }
 
 /// Answers by address.
@@ -138,29 +89,25 @@ pub fn frame_of(address: usize) -> Frame {
 
 fn find_frame(address: usize) -> Frame {
     let unknown = Frame::new(None, address.max(1));
-    let Some(object) = object_of(address) else { return unknown };
-    // SAFETY: the loader's entry of an object that is loaded; its memory is libc's own, so it is near.
-    let LinkMap { bias, name } = unsafe { (object.link_map as *const LinkMap).read() };
-    let key = object.start as u64 ^ (object.link_map as u64).rotate_left(32);
+    let Some(file) = LoadedFile::of(address) else { return unknown };
+    let key = file.start as u64 ^ (file.link_map as u64).rotate_left(32);
     let module = MODULES.get(key).or_else(|| {
-        // SAFETY: as above; the loader's names are C strings or null.
-        let name = if name.is_null() { c"" } else { unsafe { CStr::from_ptr(name) } };
-        let module = register(&object, name)? as u64 + 1;
+        let module = register(&file)? as u64 + 1;
         MODULES.set(key, module);
         Some(module)
     });
     let module = module.and_then(|module| usize::try_from(module - 1).ok());
-    if module.is_some() { Frame::new(module, address.wrapping_sub(bias)) } else { unknown }
+    if module.is_some() { Frame::new(module, address.wrapping_sub(file.bias())) } else { unknown }
 }
 
 /// The number of a file in the profile.
-fn register(object: &Object, name: &CStr) -> Option<usize> {
-    let name = match name.to_bytes() {
+fn register(file: &LoadedFile) -> Option<usize> {
+    let name = match file.path().to_bytes() {
         b"" => PROGRAM.get().map_or("", String::as_str),
         // Another name would not be found either.
         name => std::str::from_utf8(name).unwrap_or("?"),
     };
-    let id = build_id::of_object(object.start..object.end).unwrap_or_default();
+    let id = build_id::of_object(file.start..file.end).unwrap_or_default();
     let key = key_of(name.bytes().chain(id.iter().copied()).map(u64::from));
     let fill = |module: &hinterland_abi::profile::Module| {
         module.path.set(name);
@@ -174,17 +121,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn code_is_known_by_its_file_and_its_build_id_is_that_of_the_notes() {
+    fn own_code_is_known_and_the_build_id_of_a_file_is_that_of_its_notes() {
         begin().unwrap();
-        let own = object_of(begin as *const () as usize).unwrap();
         assert!(is_own(begin as *const () as usize) && !is_own(libc::qsort as *const () as usize));
-        assert!(own.eh_frame_hdr != 0);
-        let libc = object_of(libc::qsort as *const () as usize).unwrap();
-        assert_ne!(libc.start, own.start);
+        let libc = LoadedFile::of(libc::qsort as *const () as usize).unwrap();
         let id = build_id::of_object(libc.start..libc.end);
         assert_eq!(id.map(<[u8]>::len), Some(20), "the distribution's libc has one");
-        let local = 0;
-        assert_eq!(object_of(&raw const local as usize), None, "a stack is no file");
     }
 
     #[test]

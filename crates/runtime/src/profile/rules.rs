@@ -4,7 +4,8 @@
 //! ends the walk. Sources: the x86-64 ABI, DWARF 5 §6.4; that three registers are enough in practice is what the profilers samply and perf
 //! rely on.
 
-use super::modules::{self, Object};
+use super::modules;
+use crate::loaded_file::LoadedFile;
 use gimli::{
     BaseAddresses, CfaRule, EhFrame, EhFrameHdr, NativeEndian, Pointer, Register, RegisterRule, UnwindContext,
     UnwindContextStorage, UnwindSection, UnwindTableRow, X86_64,
@@ -59,7 +60,7 @@ impl Rule {
 /// How the frame of the code at an address is left.
 pub fn rule_of(address: usize) -> Rule {
     let bits = modules::kept(address, 1, || {
-        let found = modules::object_of(address).and_then(|object| find(&object, address as u64).ok().flatten());
+        let found = LoadedFile::of(address).and_then(|file| find(&file, address as u64).ok().flatten());
         found.unwrap_or(Rule::End).to_bits()
     });
     Rule::from_bits(bits)
@@ -73,18 +74,18 @@ impl UnwindContextStorage<usize> for OnStack {
     type Stack = [UnwindTableRow<usize, OnStack>; 4];
 }
 
-fn find(object: &Object, address: u64) -> gimli::Result<Option<Rule>> {
+fn find(file: &LoadedFile, address: u64) -> gimli::Result<Option<Rule>> {
     let section = |start: usize| {
-        let len = object.end.saturating_sub(start);
+        let len = file.end.saturating_sub(start);
         // SAFETY: the loader says that the section lies there, in the file's mapping; what is read of it are its entries, which are loaded
         // and stay while the file's code runs.
         unsafe { std::slice::from_raw_parts(start as *const u8, len) }
     };
-    if object.eh_frame_hdr == 0 {
+    if file.eh_frame_hdr == 0 {
         return Ok(None);
     }
-    let bases = BaseAddresses::default().set_eh_frame_hdr(object.eh_frame_hdr as u64);
-    let header = EhFrameHdr::new(section(object.eh_frame_hdr), NativeEndian).parse(&bases, 8)?;
+    let bases = BaseAddresses::default().set_eh_frame_hdr(file.eh_frame_hdr as u64);
+    let header = EhFrameHdr::new(section(file.eh_frame_hdr), NativeEndian).parse(&bases, 8)?;
     let Pointer::Direct(start) = header.eh_frame_ptr() else { return Ok(None) };
     let bases = bases.set_eh_frame(start);
     let frames = EhFrame::new(section(usize::try_from(start).unwrap_or(0)), NativeEndian);

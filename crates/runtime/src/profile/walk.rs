@@ -159,6 +159,7 @@ pub fn walk(from: Registers, frames: &mut [Frame]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::loaded_file::LoadedFile;
 
     #[inline(never)]
     fn inner(depth: usize, frames: &mut [Frame; 24]) -> usize {
@@ -212,7 +213,7 @@ mod tests {
             let from = Registers::here();
             let mut block = Block::default();
             let in_libc = from.caller(FRAME_BYTES_MAX, |address| block.read(address)).expect("qsort calls");
-            assert!(modules::object_of(in_libc.instruction) != modules::object_of(from.instruction));
+            assert!(LoadedFile::of(in_libc.instruction) != LoadedFile::of(from.instruction));
             assert!(walk(in_libc, &mut frames) >= 2);
             0
         }

@@ -33,6 +33,7 @@ pub fn trials() -> Vec<Trial> {
     add("versions".into(), skips::no_userfaultfd, Box::new(versions));
     let no_python = || skips::no_userfaultfd().or_else(no_python);
     add("python".into(), no_python, Box::new(python));
+    add("lines".into(), no_python, Box::new(lines));
     let no_numpy = || skips::no_userfaultfd().or_else(|| skips::missing(&[Need::Python("numpy")]));
     add("arrays".into(), no_numpy, Box::new(arrays));
     trials
@@ -243,6 +244,42 @@ except TypeError as error:
     let [evicted, phases] = ["hint_evicted_pages", "hint_phases"].map(|figure| count(&ended, figure));
     let (evicted, phases) = (evicted?, phases?);
     ensure!(evicted > 1000 && phases == 1, "{evicted} pages left because they were named; {phases} phases");
+    Ok(())
+}
+
+/// Each line of a script is a place of its own, also in a forked child: one that names what is not used loses, and another is not blamed.
+fn lines(name: &str) -> Result<()> {
+    const SCRIPT: &str = r#"
+import hinterland, os, random
+PAGE, PAGES, AHEAD = 4096, 8192, 64
+data = bytearray(2 * PAGES * PAGE)
+view = memoryview(data)
+for page in range(2 * PAGES):
+    view[page * PAGE:page * PAGE + 512] = random.randbytes(512)
+def walk():
+    order = list(range(PAGES))
+    random.Random(1).shuffle(order)
+    for at, page in enumerate(order):
+        coming = order[min(at + AHEAD, PAGES - 1)]
+        hinterland.fetch(view[coming * PAGE:(coming + 1) * PAGE])
+        hinterland.fetch(view[(PAGES + page) * PAGE:(PAGES + page + 1) * PAGE])
+        data[page * PAGE]
+walk()
+if os.fork() == 0:
+    walk()
+    os._exit(0)
+assert os.wait()[1] == 0
+"#;
+    let python = skips::find("python3").context("python3")?;
+    let (ended, _) = script(name, &python, SCRIPT, &["--far", LINK, "--prefetch", "none"])?;
+    let sites = ended.stats()?["hint_sites"].as_array().context("places")?.clone();
+    for (line, has_lost) in [("<string>:13", 0), ("<string>:14", 1)] {
+        let of_line: Vec<_> = sites.iter().filter(|site| site["name"] == line).collect();
+        ensure!(of_line.len() == 2 && of_line[0]["pid"] != of_line[1]["pid"], "{line}: {sites:?}");
+        for site in of_line {
+            ensure!(site["has_lost"] == has_lost && (site["refused_pages"] == 0) == (has_lost == 0), "{site}");
+        }
+    }
     Ok(())
 }
 
