@@ -102,7 +102,7 @@ pub fn installed_files() -> Result<BTreeSet<String>> {
 /// The compiler's plugin, which is built and installed where there is LLVM 22.
 pub const PLUGIN: &str = "hinterland-llvm22.so";
 
-const FILES: [&str; 17] = [
+const FILES: [&str; 19] = [
     "/bin/hinterland",
     "/lib/hinterland/libhinterland.so",
     "/lib/hinterland/slurm/features",
@@ -117,6 +117,8 @@ const FILES: [&str; 17] = [
     "/share/pkgconfig/hinterland.pc",
     "/share/hinterland/python/hinterland.py",
     "/share/hinterland/python/pyproject.toml",
+    "/share/hinterland/rust/Cargo.toml",
+    "/share/hinterland/rust/src/lib.rs",
     "/share/hinterland/advice.schema.json",
     "/share/hinterland/ps.schema.json",
     "/share/hinterland/stats.schema.json",

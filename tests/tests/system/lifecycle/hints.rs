@@ -34,6 +34,8 @@ pub fn trials() -> Vec<Trial> {
     let no_python = || skips::no_userfaultfd().or_else(no_python);
     add("python".into(), no_python, Box::new(python));
     add("lines".into(), no_python, Box::new(lines));
+    let no_cargo = || skips::no_userfaultfd().or_else(|| skips::missing(&[Need::Program("cargo")]));
+    add("rust".into(), no_cargo, Box::new(rust));
     let no_numpy = || skips::no_userfaultfd().or_else(|| skips::missing(&[Need::Python("numpy")]));
     add("arrays".into(), no_numpy, Box::new(arrays));
     trials
@@ -309,6 +311,51 @@ print(total, int(table[:, 1].sum()))
     let (ended, _) = script(name, &places::python(), SCRIPT, &options)?;
     let (evicted, fetched) = (count(&ended, "hint_evicted_pages")?, count(&ended, "hint_fetched_pages")?);
     ensure!(evicted > 1000 && fetched > 1000, "{evicted} pages left because they were named, {fetched} were fetched");
+    Ok(())
+}
+
+/// The crate for Rust: its examples pass, and a program that depends on it prints the same natively and under Hinterland, which follows its hints,
+/// optimised or not. Two places that fetch are two.
+fn rust(name: &str) -> Result<()> {
+    let library = places::repository().join("packaging/rust");
+    let program = places::emptied(places::tests().join("rust"))?;
+    // Where a program may have it, too: in its own folder.
+    for file in ["Cargo.toml", "src/lib.rs"] {
+        std::fs::create_dir_all(program.join("hinterland/src"))?;
+        std::fs::copy(library.join(file), program.join("hinterland").join(file))?;
+    }
+    std::fs::copy(places::repository().join("tests/programs/hints.rs"), program.join("main.rs"))?;
+    std::fs::write(
+        program.join("Cargo.toml"),
+        "[package]\nname = \"hints\"\nedition = \"2021\"\n[[bin]]\nname = \"hints\"\npath = \"main.rs\"\n\
+         [dependencies]\nhinterland = { path = \"hinterland\" }\n[workspace]\n",
+    )?;
+    let cargo = |words: &[&str], place: &Path| {
+        let mut command = Command::new("cargo");
+        command.args(words).args(["--offline", "--target-dir"]).arg(program.join("target")).current_dir(place);
+        let output = command.output()?;
+        ensure!(output.status.success(), "cargo {words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let tested = cargo(&["test"], &program.join("hinterland"))?;
+    ensure!(tested.contains(" - overwrite "), "{tested}");
+    for (words, profile) in [(&["build"][..], "debug"), (&["build", "--release"], "release")] {
+        cargo(words, &program)?;
+        let words = [&program.join("target").join(profile).join("hints").display().to_string(), PAGES];
+        let output = Command::new(words[0]).arg(words[1]).output()?;
+        let native = String::from_utf8_lossy(&output.stdout).into_owned();
+        ensure!(output.status.success() && native.starts_with("in force: None\n"), "{output:?}");
+        let options = ["--local", "16M", "--far", LINK, "--prefetch", "none"];
+        let ended = Launch::new(&format!("{name}-{profile}"), &options, &words)?.run()?;
+        ended.expect(0, &native)?;
+        for (figure, least) in [("fetched", 10_000), ("used", 5_000), ("evicted", 1000), ("overwritten", 1000)] {
+            let found = count(&ended, &format!("hint_{figure}_pages"))?;
+            ensure!(found > least, "{profile}: {found} pages were {figure}");
+        }
+        ensure!(count(&ended, "hint_kept_pages")? >= 64 && count(&ended, "hint_phases")? == 2, "{profile}");
+        let sites = ended.stats()?["hint_sites"].as_array().context("places")?.clone();
+        ensure!(sites.len() == 2, "{profile}: {sites:?}");
+    }
     Ok(())
 }
 

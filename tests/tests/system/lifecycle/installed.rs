@@ -89,7 +89,8 @@ fn prefix() -> Result<()> {
     let pc = std::fs::read_to_string(prefix.join("share/pkgconfig/hinterland.pc"))?;
     ensure!(pc.contains(&format!("prefix={}\n", prefix.display())), "{pc}");
     let python = std::fs::read_to_string(prefix.join("share/hinterland/python/pyproject.toml"))?;
-    for (text, line) in [(&pc, "Version: "), (&python, "version = \"")] {
+    let rust = std::fs::read_to_string(prefix.join("share/hinterland/rust/Cargo.toml"))?;
+    for (text, line) in [(&pc, "Version: "), (&python, "version = \""), (&rust, "version = \"")] {
         ensure!(text.contains(&format!("{line}{}", env!("CARGO_PKG_VERSION"))), "{text}");
     }
     pages("prefix", &prefix.join("bin"))?;
