@@ -11,7 +11,8 @@
 //! jemalloc never reads or writes memory that is free (arena bitmaps and extent headers lie outside), so a freed page that
 //! was evicted is not fetched until it is used again.
 //!
-//! Size classes are finer than jemalloc's own: 16 from each power of two to the next (`jemalloc/internal/sc.h` beside `src`).
+//! Size classes are finer than jemalloc's own: 16 from each power of two to the next (`jemalloc/internal/sc.h` beside `src`). What jemalloc keeps
+//! about an extent is no larger for it (`bitmap.h` there).
 //!
 //! Sources: jemalloc 5.3.1 `src/arena.c`, `src/base.c` (`metadata_use_hooks`), `src/tcache.c` (caches come from arena 0).
 
@@ -32,13 +33,15 @@ use hinterland_units::{PAGE_BYTES, PageNo};
 ///   over a second: garbage is neither evicted nor kept for long. `muzzy_decay_ms:0`: they are dropped at once then.
 /// - `cache_oblivious:false`: large objects start on a page, so whole pages can be moved and dropped.
 /// - `dss:disabled`: never the break, which is the program's.
+/// - `slab_sizes`: objects that fit a page exactly share slabs of four pages and two instead of one, for each of which jemalloc keeps a header.
 macro_rules! options {
     ($more:literal) => {
         exactly(concat!(
             "narenas:1,percpu_arena:disabled,oversize_threshold:0,background_thread:false,",
             "hpa:false,retain:true,cache_oblivious:false,dss:disabled,dirty_decay_ms:1000,muzzy_decay_ms:0,tcache:true,",
             "lg_tcache_max:15,thp:never,metadata_thp:disabled,abort:false,abort_conf:false,confirm_conf:false,stats_print:false,",
-            "junk:false,zero:false",
+            "junk:false,zero:false,",
+            "slab_sizes:16-16:2|32-32:4|64-64:4|128-128:4|256-256:4|512-512:4|1024-1024:4|2048-2048:4|4096-4096:2",
             $more,
             "\0"
         ))
@@ -51,12 +54,12 @@ const fn exactly<const BYTES: usize>(text: &str) -> [u8; BYTES] {
     *text.as_bytes().first_chunk().expect("it has that length")
 }
 
-static OPTIONS: [u8; 320] = options!("");
+static OPTIONS: [u8; 421] = options!("");
 
 /// Those of a run in which an allocation does not depend on the time.
 ///
 /// - `experimental_tcache_gc:false`: threads' caches give back objects after so many bytes of allocations, as before 5.3.1. Otherwise they do so every 10 ms.
-static REPEATING_OPTIONS: [u8; 349] = options!(",experimental_tcache_gc:false");
+static REPEATING_OPTIONS: [u8; 450] = options!(",experimental_tcache_gc:false");
 
 // The pointer that jemalloc reads. Hidden: no symbol of the program's may take its place.
 core::arch::global_asm!(

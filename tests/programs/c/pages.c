@@ -1,5 +1,6 @@
 /* What happens to single pages: locked, dropped, zero, freed, read again and again; in a budget of 16 MiB.
- * usage: pages lock|drop|zeros|freed|clean */
+ * usage: pages lock|drop|zeros|freed|clean
+ *        pages objects BYTES    (fills 64 MiB with objects of so many bytes, and prints /proc/self/smaps) */
 #define _GNU_SOURCE
 #include "pattern.h"
 #include <errno.h>
@@ -60,6 +61,15 @@ static void free_and_reuse(void) {
     }
 }
 
+/* Nothing is freed, so that all of it is there when the kernel is asked. */
+static int objects(size_t bytes) {
+    for (size_t filled = 0; filled < 64 << 20; filled += bytes) memset(malloc(bytes), 1, bytes);
+    char block[1 << 16];
+    FILE *maps = fopen("/proc/self/smaps", "r");
+    for (size_t n; (n = fread(block, 1, sizeof block, maps)) > 0;) fwrite(block, 1, n, stdout);
+    return fclose(maps);
+}
+
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "";
     if (!strcmp(what, "zeros")) {
@@ -77,6 +87,7 @@ int main(int argc, char **argv) {
         puts("freed");
         return 0;
     }
+    if (!strcmp(what, "objects")) return objects(strtoul(argv[2], NULL, 10));
     uint64_t *memory = patterned(MEBIBYTES, 1);
     if (!strcmp(what, "lock")) {
         say("half", mlock(memory, 4 << 20));

@@ -22,7 +22,11 @@ pub fn trials() -> Vec<Trial> {
             suite::trial(name("clean"), skips::no_userfaultfd, move || clean(path)),
         ]
     });
-    on_both.chain([suite::trial("lifecycle::pages::nobody_asked", skips::no_userfaultfd, nobody_asked)]).collect()
+    let once = [
+        suite::trial("lifecycle::pages::nobody_asked", skips::no_userfaultfd, nobody_asked),
+        suite::trial("lifecycle::pages::small_objects", skips::no_userfaultfd, small_objects),
+    ];
+    on_both.chain(once).collect()
 }
 
 fn run(what: &str, path: &str, far: &str) -> Result<Ended> {
@@ -71,6 +75,35 @@ fn clean(path: &str) -> Result<()> {
     ensure!(clean > Some(DATA_BYTES / 4096), "few pages left without a write: {stats}");
     ensure!(stored < Some(DATA_BYTES * 3 / 2), "pages were written again: {stats}");
     Ok(())
+}
+
+/// What the heap keeps near about 64 MiB of small objects takes a sixty-fourth of them at most, more than about one large object.
+fn small_objects() -> Result<()> {
+    let large = near_bytes_beside(64 * MIB)?;
+    for bytes in [32, 64, 512, 1024, 2048] {
+        let small = near_bytes_beside(bytes)?;
+        ensure!(small < large + MIB, "{small} bytes are near beside objects of {bytes} bytes, {large} beside one object");
+    }
+    Ok(())
+}
+
+/// Anonymous bytes outside the far range in a program of 64 MiB in objects of so many bytes, all of them local.
+fn near_bytes_beside(bytes: u64) -> Result<u64> {
+    let program = c_program("pages", &[])?.display().to_string();
+    let name = format!("pages-objects-{bytes}");
+    let ended = Launch::new(&name, &["--local", "256M"], &[&program, "objects", &bytes.to_string()])?.run()?;
+    let (mut is_near, mut kibibytes) = (false, 0);
+    for line in ended.expect(0, "Anonymous:")?.stdout.lines() {
+        let mut words = line.split_whitespace();
+        let first = words.next().unwrap_or_default();
+        if let Some((start, _)) = first.split_once('-') {
+            let start = u64::from_str_radix(start, 16)?;
+            is_near = !hinterland_tests::frozen::FAR.contains(&start);
+        } else if first == "Anonymous:" && is_near {
+            kibibytes += words.next().unwrap_or_default().parse::<u64>()?;
+        }
+    }
+    Ok(kibibytes << 10)
 }
 
 /// The preloaded library leaves a program without settings alone; with them, the far range is there.

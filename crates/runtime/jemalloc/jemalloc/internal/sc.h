@@ -3,7 +3,7 @@
  *
  * Stands before jemalloc's own sc.h in the search path (.cargo/config.toml), reads it and changes SC_LG_NGROUP; all that
  * depends on it are macros, which are expanded later. One thing is not: the array of classes in sc_data_s. It is made long
- * enough by telling sc.h of addresses of 512 bits. Cargo does not see a change here: cargo clean -p tikv-jemalloc-sys.
+ * enough by telling sc.h of addresses of 512 bits. Cargo sees a change here by the number in .cargo/config.toml.
  */
 #ifndef HINTERLAND_SC_H
 #define HINTERLAND_SC_H
