@@ -87,8 +87,8 @@ impl Named {
                 Line::of(words(&["sqlite3", "-batch", ":memory:", &format!(".read '{}'", sql.display())]))
             }
             Kind::Forest => {
-                let python = args.python.to_string_lossy().into_owned();
-                let has = Command::new(&args.python).args(["-c", "import sklearn"]).stderr(Stdio::null()).status();
+                let python = absolute(&args.python)?;
+                let has = Command::new(&python).args(["-c", "import sklearn"]).stderr(Stdio::null()).status();
                 if !has.is_ok_and(|status| status.success()) {
                     return Err(format!("{python} has no scikit-learn; name one that has it with --python"));
                 }
@@ -121,6 +121,15 @@ fn maintained(args: &ProgramsArgs, name: &str, environment: &[(&str, &str)]) -> 
     let mut line: Line = serde_json::from_slice(&said.stdout).map_err(|error| format!("{name}: {error}"))?;
     line.environment.extend(environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
     Ok(line)
+}
+
+/// A program that a run in another directory finds: a name is looked for in `PATH`, a path is one from here.
+fn absolute(program: &Path) -> Result<String, String> {
+    if program.components().count() == 1 {
+        return Ok(program.to_string_lossy().into_owned());
+    }
+    let path = std::path::absolute(program).map_err(|error| format!("{}: {error}", program.display()))?;
+    Ok(path.to_string_lossy().into_owned())
 }
 
 fn installed(program: &str) -> Result<(), String> {
@@ -211,6 +220,14 @@ mod tests {
     fn names_are_unique_and_found() {
         assert!(ALL.iter().all(|named| std::ptr::eq(Named::parse(named.name).unwrap(), named)));
         assert!(Named::parse("tetris").unwrap_err().contains("matmul-2"));
+    }
+
+    #[test]
+    fn a_path_is_one_from_here_and_a_name_is_none() {
+        assert_eq!(absolute(Path::new("python3")).unwrap(), "python3");
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(absolute(Path::new(".venv/bin/python")).unwrap(), here.join(".venv/bin/python").to_string_lossy());
+        assert_eq!(absolute(Path::new("/usr/bin/python3")).unwrap(), "/usr/bin/python3");
     }
 
     #[test]

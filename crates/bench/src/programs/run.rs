@@ -177,7 +177,10 @@ impl Machine<'_> {
         let before = Used::now();
         let begun = Instant::now();
         let name = PathBuf::from(command.get_program());
-        let child = command.spawn().map_err(BenchError::io("start", &name))?;
+        let child = match command.spawn() {
+            Ok(child) => child,
+            Err(error) => return Ok(Err(format!("cannot start {}: {error}", name.display()))),
+        };
         let ended = self.follow(program, child, &cgroup, matches!(how, How::Zram { .. }), directory.path());
         let (took, used) = (begun.elapsed(), Used::now());
         let killed = cgroup.killed();
