@@ -31,7 +31,15 @@ fn java(place: &Place) -> Line {
     let live = heap * 65 / 100;
     let limit = format!("-Xmx{}m", heap / MIB);
     // Collector and sizes by the machine, not by the cgroup that bounds a run: the same program in each.
-    Line::new(["java", "-XX:-UseContainerSupport", &limit, "-cp", &place.inputs.to_string_lossy(), "Heap", &live.to_string()])
+    Line::new([
+        "java",
+        "-XX:-UseContainerSupport",
+        &limit,
+        "-cp",
+        &place.inputs.to_string_lossy(),
+        "Heap",
+        &live.to_string(),
+    ])
 }
 
 /// Node.js with typed arrays, objects and a map.

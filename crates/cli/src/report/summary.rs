@@ -319,6 +319,23 @@ mod tests {
     }
 
     #[test]
+    fn the_first_line_says_that_most_of_the_memory_has_no_bound() {
+        let run = run();
+        let words = |managed: u64, other: u64, source: UnmanagedSource| {
+            let mut totals = Totals::default();
+            totals.unmanaged_source = source;
+            totals.peak =
+                Gauges { managed_bytes: managed, unmanaged_anonymous_bytes: other << 20, ..Gauges::default() };
+            Summary::new(&run, &totals).without_bound()
+        };
+        let says = "; most of its memory, 377 MiB, is not managed and has no bound";
+        assert_eq!(words(4096, 377, UnmanagedSource::Library), says);
+        assert_eq!(words(400 << 20, 377, UnmanagedSource::Library), "");
+        assert_eq!(words(4096, 9, UnmanagedSource::Library), "");
+        assert_eq!(words(4096, 377, UnmanagedSource::Nobody), "");
+    }
+
+    #[test]
     fn stalls_are_a_share_of_the_run() {
         let mut totals = Totals::default();
         totals.counters.stall_ns = 500_000_000;

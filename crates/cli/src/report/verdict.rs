@@ -2,6 +2,8 @@
 
 use super::summary::{Summary, THREADS_KNOWN};
 use super::text::bytes;
+use crate::figures::UnmanagedSource;
+use hinterland_units::Budget;
 
 impl Summary<'_> {
     /// How much the program needed, how much RAM it used instead, and what that cost it.
@@ -17,7 +19,18 @@ impl Summary<'_> {
             (ended, all) => format!("{ended} of {all} processes ended by Hinterland: "),
         };
         let (needed, used) = (bytes(self.peak().managed_bytes), bytes(self.peak().total_ram_bytes));
-        format!("{ended}needed {needed}, used {used} of RAM, {}", self.waited())
+        format!("{ended}needed {needed}, used {used} of RAM, {}{}", self.waited(), self.without_bound())
+    }
+
+    /// Words for a program most of whose memory is not managed: none for another, and for one that has little.
+    pub(super) fn without_bound(&self) -> String {
+        let peak = self.peak();
+        let other = peak.unmanaged_anonymous_bytes;
+        let is_known = self.totals.unmanaged_source != UnmanagedSource::Nobody;
+        if !is_known || other <= peak.managed_bytes.max(Budget::FLOOR.0) {
+            return String::new();
+        }
+        format!("; most of its memory, {}, is not managed and has no bound", bytes(other))
     }
 
     /// The share of the time that a thread waited for far memory. Of several threads it is that of one of them on average.

@@ -82,7 +82,10 @@ fn small_objects() -> Result<()> {
     let large = near_bytes_beside(64 * MIB)?;
     for bytes in [32, 64, 512, 1024, 2048] {
         let small = near_bytes_beside(bytes)?;
-        ensure!(small < large + MIB, "{small} bytes are near beside objects of {bytes} bytes, {large} beside one object");
+        ensure!(
+            small < large + MIB,
+            "{small} bytes are near beside objects of {bytes} bytes, {large} beside one object"
+        );
     }
     Ok(())
 }
