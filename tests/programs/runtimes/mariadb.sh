@@ -4,6 +4,9 @@
 set -euo pipefail
 here=$(mktemp -d) rows=$(($1 * 1048576 / 420))
 trap 'rm -rf "$here"' EXIT
+# A server deletes at its start what another one has in a directory for temporary tables that both use.
+mkdir "$here/temporary"
+export TMPDIR="$here/temporary"
 [ "$(id -u)" != 0 ] || as_root=--user=root
 mariadb-install-db --no-defaults ${as_root:-} --datadir="$here/data" --auth-root-authentication-method=normal --skip-test-db >"$here.install" 2>&1 ||
     { cat "$here.install" >&2; exit 1; }
