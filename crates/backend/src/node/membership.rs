@@ -2,11 +2,13 @@
 //!
 //! A node that joins is used as soon as it answers. A node that leaves is used for as long as it answers, because what it says is
 //! worth more than what is said of it: who leaves in good order has asked for its slabs before. Only when it is lost, too, it is not
-//! looked for any more, and another may take its place.
+//! looked for any more, and another may take its place. In the same way a node whose name stands for another address by now is used at
+//! the old one for as long as it answers there: at both it might be one node, with two copies of a page.
 
 use super::member::NodeAddress;
 use super::returns::Returns;
 use super::slabs::Slabs;
+use hinterland_wire::Endpoint;
 use std::sync::Arc;
 
 /// Who belongs to a pool.
@@ -21,7 +23,7 @@ pub(super) struct Members {
     membership: Box<dyn Membership>,
     /// What was last read of it.
     version: u64,
-    /// Nodes that have found no place in the pool yet.
+    /// Nodes that have found no place in the pool yet, or not at this address.
     waiting: Vec<NodeAddress>,
 }
 
@@ -40,7 +42,7 @@ impl Members {
     pub(super) fn hear(&mut self, returns: &mut Returns) {
         if let Some((version, nodes)) = self.membership.changed_since(self.version) {
             let urls: Vec<String> = self.slabs.links.iter().map(|link| link.node.url.clone()).collect();
-            returns.look_for(|index| nodes.iter().any(|node| node.url == urls[index]));
+            returns.look_for(|index| nodes.iter().any(|node| name(&node.url) == name(&urls[index])));
             self.waiting = nodes.into_iter().filter(|node| !urls.contains(&node.url)).collect();
             self.version = version;
         }
@@ -48,17 +50,30 @@ impl Members {
         self.waiting = waiting.into_iter().filter_map(|node| self.take_in(node, returns)).collect();
     }
 
-    /// Gives a node a place, a vacant one if there is one; hands it back when there is none.
+    /// Gives a node a place: its own if it has one, once it is lost at the address there, and else a vacant one if there is one; hands it back
+    /// when there is none.
     fn take_in(&self, node: NodeAddress, returns: &mut Returns) -> Option<NodeAddress> {
         let links = &self.slabs.links;
-        let is_free = |index: &usize| {
-            let link = links.at(*index);
-            link.is_vacant() || !returns.belongs(*index) && link.lost().is_some()
+        let is_lost = |index: &usize| links.at(*index).lost().is_some();
+        let own = (0..links.len()).find(|index| name(&links.at(*index).node.url) == name(&node.url));
+        let place = if own.is_some() {
+            own.filter(is_lost)
+        } else {
+            let is_free = |index: &usize| links.at(*index).is_vacant() || !returns.belongs(*index) && is_lost(index);
+            (0..links.len()).filter(is_free).min_by_key(|index| !links.at(*index).is_vacant())
         };
-        let places = (0..links.len()).filter(is_free);
-        let Some(index) = places.min_by_key(|index| !links.at(*index).is_vacant()) else { return Some(node) };
+        let Some(index) = place else { return Some(node) };
         links.expect(index, node);
         returns.begin_anew(index);
         None
     }
+}
+
+/// What a node is called, whatever address the name stands for.
+fn name(url: &str) -> Option<Endpoint> {
+    let mut endpoint = url.parse().ok()?;
+    if let Endpoint::Tcp { resolved, .. } = &mut endpoint {
+        *resolved = None;
+    }
+    Some(endpoint)
 }

@@ -3,9 +3,9 @@
 use super::schedules::play;
 use super::{Cluster, SLAB_PAGES, Stored, TIMING, address, start_node};
 use hinterland_backend::{Backend, Membership, NODES_MAX, NodeAddress, NodePool};
-use hinterland_testkit::Rng;
 use hinterland_testkit::contract::{fuzz, rows};
 use hinterland_testkit::proxy::{Mode, Proxy};
+use hinterland_testkit::{Rng, maintain_until};
 use std::sync::{Arc, Mutex};
 
 /// Who belongs to the pool, as a test says it.
@@ -14,8 +14,12 @@ struct List(Arc<Mutex<(u64, Vec<NodeAddress>)>>);
 
 impl List {
     fn say<'a>(&self, proxies: impl IntoIterator<Item = &'a Proxy>) {
+        self.say_nodes(proxies.into_iter().map(Proxy::node).collect());
+    }
+
+    fn say_nodes(&self, nodes: Vec<NodeAddress>) {
         let mut list = self.0.lock().expect("a list");
-        *list = (list.0 + 1, proxies.into_iter().map(Proxy::node).collect());
+        *list = (list.0 + 1, nodes);
     }
 }
 
@@ -32,10 +36,14 @@ fn cluster(nodes: usize, members: usize, replicas: usize) -> (Cluster, List) {
     let proxies: Vec<Proxy> = nodes.iter().map(|node| Proxy::start(address(node))).collect();
     let list = List::default();
     list.say(&proxies[..members]);
+    let pool = follow(&list, replicas);
+    (Cluster { nodes, proxies, pool }, list)
+}
+
+fn follow(list: &List, replicas: usize) -> NodePool {
     let known = list.changed_since(0).expect("a list");
     let pool = NodePool::following("the pool".into(), Box::new(list.clone()), known, 0, replicas, TIMING);
-    let pool = pool.unwrap_or_else(|(url, error)| panic!("{url}: {error}"));
-    (Cluster { nodes, proxies, pool }, list)
+    pool.unwrap_or_else(|(url, error)| panic!("{url}: {error}"))
 }
 
 #[test]
@@ -78,6 +86,34 @@ fn a_node_that_leaves_is_used_for_as_long_as_it_answers_and_not_looked_for_after
     assert!(cluster.is_lost(0));
     list.say(&cluster.proxies);
     cluster.maintain_until("the node is back", |cluster| !cluster.is_lost(0));
+}
+
+#[test]
+fn a_node_whose_name_stands_for_another_address_is_used_there_when_it_is_lost_at_the_old_one() {
+    let nodes = [start_node(32), start_node(32)];
+    // The first and the last lead to one node.
+    let proxies: Vec<Proxy> = [0, 1, 0].map(|node: usize| Proxy::start(address(&nodes[node]))).into();
+    let at = |name: &str, proxy: usize| {
+        let url = format!("tcp://{name}=10.0.0.{proxy}:7440");
+        NodeAddress { url, ..proxies[proxy].node() }
+    };
+    let list = List::default();
+    list.say_nodes(vec![at("a", 0), at("b", 1)]);
+    let pool = follow(&list, 2);
+    let stored = Stored::new(&pool, 0..100);
+    list.say_nodes(vec![at("a", 2), at("b", 1)]);
+    let urls = |pool: &NodePool| rows(pool).into_iter().map(|row| row.url).collect::<Vec<_>>();
+    for _ in 0..20 {
+        pool.maintain();
+    }
+    assert_eq!(urls(&pool), ["tcp://a=10.0.0.0:7440", "tcp://b=10.0.0.1:7440"]);
+    assert_eq!((proxies[2].connections(), rows(&pool)[0].losses), (0, 0));
+    proxies[0].set(Mode::Dead);
+    stored.check(&pool);
+    maintain_until(&pool, "all replicas are back", || rows(&pool).iter().all(|row| row.pages == 100));
+    assert_eq!(urls(&pool), ["tcp://a=10.0.0.2:7440", "tcp://b=10.0.0.1:7440"]);
+    proxies[1].set(Mode::Dead);
+    stored.check(&pool);
 }
 
 #[test]
