@@ -271,8 +271,10 @@ impl Backend for NodePool {
                 ForkSide::Parent => link.after_fork_in_parent(),
                 ForkSide::Child => link.after_fork_in_child(),
             };
-            if let Err(error) = went_on {
-                link.lose(&error);
+            if let Err(error) = went_on
+                && link.lose(&error)
+            {
+                self.slabs.count_loss();
             }
         }
         self.slabs.refresh();

@@ -61,6 +61,8 @@ impl Recalls {
                     slabs.table().close_empty(&link);
                     changed |= has_room_again;
                 }
+                // It was not asked, and nothing was waited for.
+                Err(error) if error.is_local() => continue,
                 Err(error) => {
                     slabs.judge(&link, &error);
                     // One wait at most: a fork waits for this step.

@@ -77,6 +77,11 @@ impl Slabs {
         self.losses.load(Relaxed)
     }
 
+    /// A link was lost: the nodes at the others are to be told.
+    pub(super) fn count_loss(&self) {
+        self.losses.fetch_add(1, Relaxed);
+    }
+
     /// Whether something is to be done in the background.
     pub(super) fn is_maintenance_due(&self) -> bool {
         self.maintenance_due.load(Relaxed)
@@ -133,7 +138,7 @@ impl Slabs {
     /// Ends the use of a link for an error that is the node's, and more than that it is full.
     pub(super) fn judge(&self, link: &Link, error: &NodeError) {
         if !error.is_full() && !error.is_local() && link.lose(error) {
-            self.losses.fetch_add(1, Relaxed);
+            self.count_loss();
             self.refresh();
         }
     }
