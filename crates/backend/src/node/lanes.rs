@@ -24,7 +24,12 @@ pub(super) struct Lanes {
     next: AtomicUsize,
     /// Lanes that owe an answer.
     debts: Arc<AtomicUsize>,
+    /// A lane out of step that the link keeps until there is another.
+    parting: Parting,
 }
+
+/// See `Lanes`.
+pub(super) type Parting = Arc<Mutex<Option<Lane>>>;
 
 /// A lane that nobody else uses until this is dropped.
 pub(super) struct Taken<'a> {
@@ -33,13 +38,14 @@ pub(super) struct Taken<'a> {
 }
 
 impl Lanes {
-    /// At most `size` lanes.
-    pub(super) fn new(size: usize) -> Lanes {
+    /// At most `size` lanes. The first one ends `parting`.
+    pub(super) fn new(size: usize, parting: &Parting) -> Lanes {
         Lanes {
             entries: (0..size).map(|_| Mutex::new(None)).collect(),
             made: AtomicUsize::new(0),
             next: AtomicUsize::new(0),
             debts: Arc::default(),
+            parting: parting.clone(),
         }
     }
 
@@ -55,13 +61,9 @@ impl Lanes {
                 Ok(taken) => return Ok(taken),
                 Err(vacant) => vacant,
             };
-            if let Some(mut entry) = vacant.filter(|_| refused.is_none()) {
+            if let Some(entry) = vacant.filter(|_| refused.is_none()) {
                 match connect() {
-                    Ok(lane) => {
-                        *entry = Some(lane);
-                        self.made.fetch_add(1, Relaxed);
-                        return Ok(Taken { entry, lanes: self });
-                    }
+                    Ok(lane) => return Ok(self.add(entry, lane)),
                     Err(error) => refused = Some(error),
                 }
             }
@@ -94,13 +96,19 @@ impl Lanes {
 
     /// As `take`, but does not wait for a lane that is in use: `None` then, or when `connect` fails.
     pub(super) fn take_idle(&self, connect: impl FnOnce() -> Result<Lane, NodeError>) -> Option<Taken<'_>> {
-        let mut entry = match self.free() {
+        let entry = match self.free() {
             Ok(taken) => return Some(taken),
             Err(vacant) => vacant?,
         };
-        *entry = Some(connect().ok()?);
+        Some(self.add(entry, connect().ok()?))
+    }
+
+    fn add<'a>(&'a self, mut entry: MutexGuard<'a, Option<Lane>>, lane: Lane) -> Taken<'a> {
+        *entry = Some(lane);
+        // In this order: see `Link::part_with`.
         self.made.fetch_add(1, Relaxed);
-        Some(Taken { entry, lanes: self })
+        *lock(&self.parting) = None;
+        Taken { entry, lanes: self }
     }
 
     /// Whether one of them owes an answer that has not come yet; `late` is told for how long. Those that have come are thrown away, and lanes

@@ -6,7 +6,7 @@
 use super::channel::Channel;
 use super::figures::{Answered, LastReport};
 use super::lane::Lane;
-use super::lanes::{Lanes, Taken};
+use super::lanes::{Lanes, Parting, Taken};
 use super::limits::{AnswerLimit, BACKGROUND_LANES, BUSY_PAUSE, OWING, RETRIED_NS, SECOND_LIMIT, Timing};
 use super::link_estimate::SharedEstimate;
 use super::member::{Node, NodeAddress};
@@ -32,7 +32,7 @@ pub(super) struct Link {
     demand: Lanes,
     background: Lanes,
     /// A lane that is out of step and was the last one: the node keeps the session until there is another.
-    parting: Mutex<Option<Lane>>,
+    parting: Parting,
     demands_under_way: AtomicUsize,
     /// Slabs that are leased.
     pub(super) slabs: AtomicUsize,
@@ -60,14 +60,15 @@ pub(super) struct Link {
 
 impl Link {
     fn new(node: &Arc<Node>, name: &Arc<str>) -> Link {
+        let parting = Parting::default();
         Link {
             node: node.clone(),
             name: name.clone(),
             session: Mutex::new(None),
             for_child: Mutex::new(None),
-            demand: Lanes::new(node.timing.lanes),
-            background: Lanes::new(BACKGROUND_LANES),
-            parting: Mutex::new(None),
+            demand: Lanes::new(node.timing.lanes, &parting),
+            background: Lanes::new(BACKGROUND_LANES, &parting),
+            parting,
             demands_under_way: AtomicUsize::new(0),
             slabs: AtomicUsize::new(0),
             leases: AtomicU64::new(0),
@@ -174,7 +175,7 @@ impl Link {
             {
                 return Err(NodeError::Busy);
             }
-            let joined = self.make_lane(SECOND_LIMIT);
+            let joined = self.join(SECOND_LIMIT);
             *lock(&self.no_second) = joined.is_err().then(Instant::now);
             joined
         })
@@ -212,27 +213,21 @@ impl Link {
     fn lane<'a>(&self, lanes: &'a Lanes, patience: Duration) -> Result<Taken<'a>, NodeError> {
         let alive = || self.lost.get().cloned().map_or(Ok(()), Err);
         alive()?;
-        let mut taken = lanes.take(|| alive().and_then(|()| self.make_lane(patience)))?;
+        let mut taken = lanes.take(|| alive().and_then(|()| self.join(patience)))?;
         taken.set_limits(self.node.limit(), self.node.send_limit())?;
-        // Whoever had the lane before may have lost the link.
+        // The thread that had the lane before may have lost the link.
         alive()?;
         Ok(taken)
-    }
-
-    /// A new lane to be kept.
-    fn make_lane(&self, limit: Duration) -> Result<Lane, NodeError> {
-        let lane = self.join(limit)?;
-        *lock(&self.parting) = None;
-        Ok(lane)
     }
 
     /// Closes a lane that is out of step with the node, the last one once there is another.
     pub(super) fn part_with(&self, lane: Taken<'_>) {
         let lane = lane.take_out();
-        if self.demand.made() + self.background.made() == 0 {
+        let is_last = || self.demand.made() + self.background.made() == 0;
+        if is_last() {
             *lock(&self.parting) = Some(lane);
-            // Whoever lost the link meanwhile may not have seen it.
-            if self.lost().is_some() {
+            // A thread that lost the link meanwhile, or made a lane, may not have seen it.
+            if self.lost().is_some() || !is_last() {
                 *lock(&self.parting) = None;
             }
         }
@@ -248,6 +243,8 @@ impl Link {
             if !is_busy || self.background.made() > 0 || begun.elapsed() + BUSY_PAUSE >= limit {
                 return joined;
             }
+            // It may have the place that is lacking.
+            *lock(&self.parting) = None;
             std::thread::sleep(BUSY_PAUSE);
         }
     }
