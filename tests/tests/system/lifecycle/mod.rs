@@ -62,7 +62,10 @@ mod tuning;
 
 use hinterland_tests::suite::{Share, Trial};
 
-pub use field::only_in_full;
+/// Those that only `--full` runs.
+pub fn only_in_full() -> std::collections::HashSet<String> {
+    field::only_in_full().chain(partitions::only_in_full()).collect()
+}
 
 /// The tests of all files. Those of lost nodes and cut networks wait most of the time. `kills` looks at what appears in directories
 /// that all share, and `start_up` reports times: they need the machine alone.
