@@ -29,6 +29,8 @@ pub enum Mode {
     Slow,
     /// Flips a bit of the data: as if it had changed on its way, or in the node's memory.
     Flip,
+    /// Flips a bit of the next answer with data, and passes the others on.
+    FlipOne,
     /// Flips a bit of the data and makes the checksums right: as a node does that lies.
     Lie,
     /// Sends the data that was asked for before.
@@ -60,7 +62,7 @@ struct State {
     open: Mutex<Vec<TcpStream>>,
     /// Threads that keep a message to themselves now.
     keeping: AtomicUsize,
-    /// Of `HoldOne`: there is one.
+    /// Of `HoldOne` and `FlipOne`: there was one.
     has_one: AtomicBool,
     /// Connections that were made so far.
     made: AtomicUsize,
@@ -296,6 +298,7 @@ impl State {
                 let data = message.data().to_vec();
                 match mode {
                     Mode::Flip => message.flip(),
+                    Mode::FlipOne if !self.has_one.swap(true, Relaxed) => message.flip(),
                     Mode::Lie => {
                         message.flip();
                         message.reseal(&ranges);

@@ -39,17 +39,19 @@ struct Rebuild {
     /// Slots with pages, and how many of them are done. No page is stored in the slab meanwhile.
     slots: Vec<u64>,
     done: usize,
+    /// The last message had damage from each replica.
+    damaged: bool,
     pages: Vec<PageBytes>,
 }
 
 impl Rebuild {
     fn new(number: u32, to: Replica, from: Option<Replica>, slots: Vec<u64>) -> Rebuild {
-        Rebuild { number, to, from, slots, done: 0, pages: vec![[0; PAGE_BYTES]; LOAD_PAGES] }
+        Rebuild { number, to, from, slots, done: 0, damaged: false, pages: vec![[0; PAGE_BYTES]; LOAD_PAGES] }
     }
 
     /// Copies the next pages.
     fn copy_some(&mut self, slabs: &Slabs) -> Step {
-        let Rebuild { number, to, from: leaving, slots, done, pages } = self;
+        let Rebuild { number, to, from: leaving, slots, done, damaged: before, pages } = self;
         let all = slots.len();
         let pages_max = match to.link.estimate.grant(Direction::Out, to.link.has_demands(), 0) {
             Grant::Bytes(bytes) => (usize::try_from(bytes).unwrap_or(0) / PAGE_BYTES).clamp(1, LOAD_PAGES),
@@ -82,8 +84,13 @@ impl Rebuild {
             damaged |= !is_whole;
             moved.is_ok() && is_whole
         });
+        let again = std::mem::replace(before, damaged && !read);
         if !read {
-            return if damaged { Step::Damaged } else { Step::Over };
+            return match damaged {
+                true if again => Step::Damaged,
+                true => Step::Going,
+                false => Step::Over,
+            };
         }
         let contents: Vec<&[u8]> = pages.iter().zip(&bytes).map(|(page, bytes)| &page[..*bytes]).collect();
         let there: Vec<u64> = slots.iter().map(|slot| to.slot(*slot)).collect();
@@ -107,7 +114,7 @@ enum Step {
     Done,
     /// It cannot go on: the slab is gone, or a node.
     Over,
-    /// No replica has all pages undamaged.
+    /// No replica has all pages undamaged, nor had when it was asked before.
     Damaged,
 }
 

@@ -351,6 +351,18 @@ fn a_slab_of_which_pages_are_damaged_is_not_copied_again_at_once() {
 }
 
 #[test]
+fn a_slab_of_which_one_answer_was_damaged_is_copied_on_at_once() {
+    let cluster = Cluster::with(&[8, 8, 8], 2, Timing { damaged: Duration::from_secs(600), ..TIMING });
+    let stored = Stored::new(&cluster.pool, 0..100);
+    let (holders, others) = cluster.sides();
+    // The first that it is asked for are those to copy.
+    cluster.proxies[holders[1]].set(Mode::FlipOne);
+    cluster.proxies[holders[0]].set(Mode::Dead);
+    cluster.maintain_until("the slab is copied", |cluster| rows(&cluster.pool)[others[0]].pages == 100);
+    stored.check(&cluster.pool);
+}
+
+#[test]
 fn what_passes_every_checksum_is_repaired_by_who_knows_the_page() {
     let cluster = Cluster::new(&[64, 64, 64], 2);
     let stored = Stored::new(&cluster.pool, 0..SLAB_PAGES);
