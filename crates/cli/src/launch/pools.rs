@@ -52,7 +52,7 @@ impl Pools {
             let listing = pool.nodes().map_err(|why| refuse(why.to_string()))?;
             let protection = Protection::of(sources.is_some(), settings.insecure_loopback);
             let mut members = Members { protection, look_up: node::addresses, nodes: Vec::new() };
-            for (node, why) in members.update(&listing.nodes) {
+            for (node, why) in members.add(&listing.nodes) {
                 complain(format_args!("warning: {directory} lists {node}, which is passed by: {why}"));
             }
             let (nodes, replicas) = (members.nodes.len(), replicas.unwrap_or(1));
@@ -74,11 +74,16 @@ impl Pools {
         for Followed { pool, roster, mut members } in self.0 {
             let work = move || {
                 pool.follow(|listed| {
-                    let before = members.written();
-                    members.update(listed);
-                    let now = members.written();
-                    if now != before {
-                        roster.set(&now);
+                    // What is known without a name server comes first: it may take long to answer.
+                    let steps: [fn(&mut Members, &[Record]); 3] =
+                        [Members::keep, |members, listed| _ = members.add(listed), |members, _| members.look_again()];
+                    for step in steps {
+                        let before = members.written();
+                        step(&mut members, listed);
+                        let now = members.written();
+                        if now != before {
+                            roster.set(&now);
+                        }
                     }
                     true
                 });
@@ -98,17 +103,24 @@ fn too_few(directory: &str, nodes: usize, replicas: usize) -> String {
 }
 
 impl Members {
-    /// Those that are listed and were here before stay, with another address if that is what the name stands for by now; the places that are left go
-    /// to those with most room. Returns which cannot be used, and why.
-    fn update(&mut self, listed: &[Record]) -> Vec<(String, String)> {
+    /// Those that are listed and were here before stay.
+    fn keep(&mut self, listed: &[Record]) {
+        self.nodes.retain(|(node, _)| listed.iter().any(|record| record.member.node == *node));
+    }
+
+    /// Gives those that stay another address if that is what the name stands for by now.
+    fn look_again(&mut self) {
         let Members { protection, look_up, nodes } = self;
-        nodes.retain(|(node, _)| listed.iter().any(|record| record.member.node == *node));
         for (node, before) in nodes {
             // A name that stands for nothing now may do so again.
             if let Ok(now) = written(node, Some(&**before), *protection, *look_up) {
                 *before = now;
             }
         }
+    }
+
+    /// The places that are left go to those with most room. Returns which cannot be used, and why.
+    fn add(&mut self, listed: &[Record]) -> Vec<(String, String)> {
         let mut others: Vec<&Record> = listed.iter().filter(|record| !record.member.draining).collect();
         others.retain(|record| self.nodes.iter().all(|(node, _)| *node != record.member.node));
         others.sort_by_key(|record| std::cmp::Reverse(record.free_bytes()));
@@ -171,14 +183,17 @@ mod tests {
         };
         let mut listed: Vec<Record> = (1..=10).map(|port| record(port, u64::from(port))).collect();
         listed[9].member.draining = true;
-        assert_eq!(members.update(&listed), []);
+        assert_eq!(members.add(&listed), []);
         assert_eq!(ports(&members), [9, 8, 7, 6, 5, 4, 3, 2]);
         // What they have left counts for those who come, not for those who are here.
         listed[8].usage.used_bytes = listed[8].member.capacity_bytes;
         listed.remove(2);
-        members.update(&listed);
+        // Those that are off the list go before any name is looked up.
+        members.keep(&listed);
+        assert_eq!(ports(&members), [9, 8, 7, 6, 5, 4, 2]);
+        members.add(&listed);
         assert_eq!(ports(&members), [9, 8, 7, 6, 5, 4, 2, 1]);
-        members.update(&[]);
+        members.keep(&[]);
         assert!(ports(&members).is_empty());
     }
 
@@ -195,7 +210,8 @@ mod tests {
         record.member.node = "tcp://node-1:7440".into();
         let mut written_at = |addresses: &[&str]| {
             ADDRESSES.set(addresses.iter().map(|address| format!("{address}:7440").parse().unwrap()).collect());
-            members.update(std::slice::from_ref(&record));
+            members.add(std::slice::from_ref(&record));
+            members.look_again();
             members.written()
         };
         assert!(written_at(&[]).is_empty());
@@ -213,7 +229,7 @@ mod tests {
         let mut listed = [record(1, 5), record(2, 5), record(3, 5)];
         listed[0].member.node = "tcp://10.0.0.7:7440".into();
         listed[1].member.node = "nonsense".into();
-        let passed_by = members.update(&listed);
+        let passed_by = members.add(&listed);
         assert!(passed_by[0].1.contains("--key-file") && passed_by[1].1.contains("is not tcp://"), "{passed_by:?}");
         assert_eq!(members.written(), ["tcp://127.0.0.1:3"]);
         assert!(too_few("etcd://a:1/b", 0, 1).contains("--register etcd://a:1/b"));
