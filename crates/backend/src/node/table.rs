@@ -377,7 +377,7 @@ impl Table {
         lacks && self.slots.used_count(number) > Some(0)
     }
 
-    /// Whether nobody writes to it or copies it, and no page of it was found damaged a short while ago.
+    /// Whether no thread writes to it or copies it, and no page of it was found damaged a short while ago.
     fn can_be_copied(&self, slab: &Slab) -> bool {
         let is_damaged = slab.damaged.is_some_and(|since| since.elapsed() < self.damaged_pause);
         slab.writing == 0 && !slab.rebuilding && !is_damaged
