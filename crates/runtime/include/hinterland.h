@@ -42,8 +42,8 @@ enum {
 #endif
 
 /* The functions are called through others, which evaluate their arguments in any case. The runtime knows a place in the program by its return
- * address: so these are inlined always. */
-#define HINTERLAND_INLINE static __inline__ __attribute__((always_inline, unused))
+ * address: so these are inlined always. They are not static: inline functions of the program's may call them, and those of C none that is. */
+#define HINTERLAND_INLINE extern __inline__ __attribute__((gnu_inline, always_inline))
 
 /* Begins an interval of the process. Before the first one, between them and after the last one nothing is recorded and no tape is followed;
  * pages that were allocated there (touched for the first time since they were mapped) are not recorded in an interval either. So begin it
