@@ -764,6 +764,24 @@ static void start(const char *self, posix_spawnattr_t *attributes) {
     SHOW(status);
 }
 
+// Until a process sleeps, and no SIGSYS waits for it; or has ended.
+static void until_asleep(pid_t process) {
+    char path[32], line[64], state = 'R';
+    unsigned long long sent = 1;
+    snprintf(path, sizeof path, "/proc/%d/status", process);
+    while ((state == 'R' || state == 'D' || sent) && state != 'Z') {
+        usleep(10000);
+        FILE *file = fopen(path, "r");
+        if (!file) return;
+        for (sent = 0; fgets(line, sizeof line, file);) {
+            unsigned long long set;
+            sscanf(line, "State: %c", &state);
+            if (sscanf(line, "SigPnd: %llx", &set) == 1 || sscanf(line, "ShdPnd: %llx", &set) == 1) sent |= set >> (SIGSYS - 1) & 1;
+        }
+        fclose(file);
+    }
+}
+
 static void children(const char *self) {
     for (int i = 0; i < 4; i++) handle(watched[i], 0, 0);
     signal(SIGUSR2, SIG_IGN), signal(SIGBUS, SIG_IGN);
@@ -798,7 +816,7 @@ static void children(const char *self) {
     pid_t helper = fork(), sleeper;
     if (!helper) {
         MUST(read(there[0], &sleeper, sizeof sleeper) == sizeof sleeper);
-        usleep(30000), kill(sleeper, SIGSYS), usleep(30000);
+        until_asleep(sleeper), kill(sleeper, SIGSYS), until_asleep(sleeper);
         _exit(write(back_again[1], "x", 1) != 1);
     }
     if (!(child = vfork())) {
