@@ -286,6 +286,32 @@ static void changed_actions(void) {
     signal(SIGUSR2, SIG_DFL);
 }
 
+static volatile int asked;
+static void *asks(void *unused) {
+    struct sigaction action;
+    while (!changing_over) MUST(!sigaction(SIGUSR2, NULL, &action) && !sigaltstack(&(stack_t){.ss_flags = SS_DISABLE}, NULL)), asked++;
+    return NULL;
+}
+
+// A signal that comes in the middle of such a call waits for its end only.
+static void sent_while_asking(void) {
+    pthread_t thread;
+    size_t late = 0;
+    first_count = changing_over = 0;
+    signal(SIGSYS, first_note), signal(SIGBUS, first_note);
+    MUST(!pthread_create(&thread, NULL, asks, NULL));
+    for (int round = 0; round < 500; round++) {
+        MUST(!pthread_kill(thread, round & 1 ? SIGSYS : SIGBUS));
+        for (int before = asked; asked - before < 2;) sched_yield();
+        late += first_count != round + 1, first_count = round + 1;
+    }
+    changing_over = 1;
+    pthread_join(thread, NULL);
+    SHOW(late);
+    signal(SIGSYS, SIG_DFL), signal(SIGBUS, SIG_DFL);
+    first_count = 0;
+}
+
 static void leave(int signal) { siglongjmp(back, 1); }
 
 static char *leaving;
@@ -873,6 +899,7 @@ int main(int count, char **arguments) {
     storm();
     changed_under_signals();
     changed_actions();
+    sent_while_asking();
     leave_a_read();
     waits();
     small_stacks();

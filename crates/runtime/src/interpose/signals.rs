@@ -6,7 +6,7 @@
 use super::next_symbol::next;
 use crate::errno;
 use crate::inline::signals::action::{self, KernelAction, SA_RESTORER};
-use crate::inline::signals::mask;
+use crate::inline::signals::{mask, pending};
 use crate::inline::{stacks, trap};
 use libc::{c_int, sigset_t, stack_t};
 
@@ -35,6 +35,13 @@ unsafe fn wanted<'a, T>(old: *mut T) -> Option<&'a mut T> {
     unsafe { old.as_mut() }
 }
 
+/// After a change: a reserved signal that came in the middle of it waits for its end.
+fn deliver_pending() {
+    if pending::any() {
+        pending::deliver();
+    }
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
     // libc keeps the action of SIGABRT for abort(3).
@@ -50,7 +57,9 @@ pub unsafe extern "C" fn sigaction(signal: c_int, new: *const libc::sigaction, o
         restorer: trap::frame::restorer_address(),
         mask: set_of(&new.sa_mask),
     });
-    match answer(action::change(signal, new)) {
+    let changed = answer(action::change(signal, new));
+    deliver_pending();
+    match changed {
         Ok(before) => {
             // SAFETY: null or the program's structure.
             if let Some(old) = unsafe { wanted(old) } {
@@ -137,7 +146,9 @@ pub unsafe extern "C" fn sigaltstack(new: *const stack_t, old: *mut stack_t) -> 
     let here = 0u8;
     // SAFETY: null or the program's structure.
     let new = unsafe { new.as_ref() }.copied();
-    match answer(stacks::altstack::change(new, (&raw const here).addr())) {
+    let changed = answer(stacks::altstack::change(new, (&raw const here).addr()));
+    deliver_pending();
+    match changed {
         Ok(before) => {
             // SAFETY: null or the program's structure.
             if let Some(old) = unsafe { wanted(old) } {
