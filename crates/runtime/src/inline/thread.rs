@@ -27,6 +27,8 @@ pub(crate) struct Thread {
     pub altstack: [AtomicUsize; 3],
     /// The context of the fault that is being served in a handler; 0: none.
     pub fault_context: AtomicUsize,
+    /// The page of another mapping's at which a fault is being tried again; 0: none.
+    pub foreign_fault: AtomicUsize,
     /// The context of the trapped call that is being made; 0: none. A handler that jumped out of a call leaves the call's here.
     pub call_context: AtomicUsize,
     /// Bytes that are allocated until the profile takes a sample.

@@ -209,6 +209,15 @@ unsafe extern "C" fn move_frame(context: *mut ucontext_t) -> usize {
     frame.address()
 }
 
+/// Whether a fault at a page of another mapping's, in the far range, is to be tried again: the mapping may have come there after the fault.
+/// If it comes again it is the program's.
+fn is_first_at(address: usize) -> bool {
+    let (tried, page) = (&super::thread::Thread::current().foreign_fault, address & !(PAGE_BYTES - 1));
+    let is_first = is_far(address) && tried.load(Relaxed) != page;
+    tried.store(if is_first { page } else { 0 }, Relaxed);
+    is_first
+}
+
 /// A fault, or the program's own SIGBUS.
 unsafe extern "C" fn on_sigbus(signal: c_int, info: *mut siginfo_t, context: *mut ucontext_t) {
     let _errno = crate::errno::Preserved::new();
@@ -223,7 +232,7 @@ unsafe extern "C" fn on_sigbus(signal: c_int, info: *mut siginfo_t, context: *mu
     context_of_fault.store(context.addr(), Relaxed);
     let served = far.is_some_and(|address| serve(address, write));
     context_of_fault.store(0, Relaxed);
-    if served {
+    if served || far.is_some_and(is_first_at) {
         // Something sent may have come while this thread was inside the library.
         return pending::deliver_at_return();
     }
@@ -266,4 +275,20 @@ unsafe extern "C" fn on_call(signal: c_int, info: *mut siginfo_t, context: *mut 
 pub(crate) fn begin_child() {
     signals::begin_child();
     super::thread::Thread::current().child.process.store(0, Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hinterland_pager::FAR_BASE;
+
+    #[test]
+    fn a_fault_at_another_mappings_page_is_tried_again_once() {
+        let at = FAR_BASE + PAGE_BYTES;
+        assert!(!is_first_at(PAGE_BYTES), "not in the far range");
+        for _ in 0..2 {
+            assert!(is_first_at(at + 8) && !is_first_at(at));
+        }
+        assert!(is_first_at(at) && is_first_at(at + PAGE_BYTES) && is_first_at(at) && !is_first_at(at));
+    }
 }
