@@ -119,11 +119,7 @@ fn pin_own(stack: &Stack) {
 /// In the child of a fork, where no pin of the parent holds: what was watched there is forgotten, and the one thread is pinned anew.
 pub(crate) fn begin_child() {
     WATCHED.store(null_mut(), Relaxed);
-    let Some(stack) = own() else { return };
-    // SAFETY: the thread's own stack.
-    let old = unsafe { (*stack.descriptor.get()).take() };
-    if old.is_some() {
-        std::mem::forget(old);
+    if let Some(stack) = own().filter(|stack| is_watched(stack)) {
         pin_own(stack);
     }
 }
