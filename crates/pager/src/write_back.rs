@@ -259,13 +259,7 @@ impl WriteBack {
 
     /// Far memory takes no more: the run ends, and says how much was needed, or what else the error is.
     fn far_memory_full(&self, error: &StoreError) -> ! {
-        let is_full = match error {
-            StoreError::Full { .. } | StoreError::TooLong { .. } => true,
-            // A full disk, a quota, `ulimit -f`.
-            StoreError::Device { errno, .. } => [libc::ENOSPC, libc::EDQUOT, libc::EFBIG].contains(errno),
-            StoreError::Lost { .. } => false,
-        };
-        if !is_full {
+        if !is_full(error) {
             self.pages.fatal(&error.to_string());
         }
         let mut usage = Vec::new();
@@ -297,6 +291,16 @@ fn is_zero(bytes: &PageBytes) -> bool {
     bytes[..64] == [0; 64] && bytes.chunks_exact(64).all(|line| line == [0; 64])
 }
 
+/// Whether an error says that there is no room: more far memory would help.
+fn is_full(error: &StoreError) -> bool {
+    match error {
+        StoreError::Full { .. } | StoreError::TooLong { .. } => true,
+        // A full disk, a quota, `ulimit -f`; and no number is left for a further slab or stripe.
+        StoreError::Device { errno, .. } => [libc::ENOSPC, libc::EDQUOT, libc::EFBIG, libc::EOVERFLOW].contains(errno),
+        StoreError::Lost { .. } => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -310,5 +314,12 @@ mod tests {
             assert!(!is_zero(&page), "{at}");
             page[at] = 0;
         }
+    }
+
+    #[test]
+    fn a_device_without_room_is_full_and_one_that_fails_is_not() {
+        let device = |errno| is_full(&StoreError::Device { url: String::new(), errno });
+        assert!([libc::ENOSPC, libc::EDQUOT, libc::EFBIG, libc::EOVERFLOW].into_iter().all(device));
+        assert!(![libc::EIO, libc::EAGAIN, libc::EROFS].into_iter().any(device));
     }
 }
