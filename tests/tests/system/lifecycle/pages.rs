@@ -80,7 +80,7 @@ fn clean(path: &str) -> Result<()> {
 /// What the heap keeps near about 64 MiB of small objects takes a sixty-fourth of them at most, more than about one large object.
 fn small_objects() -> Result<()> {
     let large = near_bytes_beside(64 * MIB)?;
-    for bytes in [32, 64, 512, 1024, 2048] {
+    for bytes in [32, 48, 64, 512, 1024, 1536, 2048] {
         let small = near_bytes_beside(bytes)?;
         ensure!(
             small < large + MIB,
