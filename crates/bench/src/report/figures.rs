@@ -76,11 +76,9 @@ mod tests {
         );
         let report = format!(r#"{{"what": "A model", "figures": [{figure}, {figure}]}}"#);
         let report = serde_json::from_str(&report).expect("a report");
-        let path = std::env::temp_dir().join(format!("figures-{}-{}.svg", std::process::id(), values.len()));
-        draw(&report, &path).map_err(|error| error.to_string())?;
-        let text = std::fs::read_to_string(&path).expect("drawn");
-        std::fs::remove_file(path).expect("removed");
-        Ok(text)
+        let file = tempfile::Builder::new().suffix(".svg").tempfile().expect("a temporary file");
+        draw(&report, file.path()).map_err(|error| error.to_string())?;
+        Ok(std::fs::read_to_string(file.path()).expect("drawn"))
     }
 
     #[test]
