@@ -52,18 +52,22 @@ fn wait_until_stopped(pid: i32) {
 
 /// The proportional set of a process's private mappings in the far range.
 fn far_pss_bytes(pid: i32) -> u64 {
-    let bytes = fs::read(format!("/proc/{pid}/smaps")).unwrap_or_default();
-    let (mut inside, mut sum) = (false, 0);
-    for line in String::from_utf8_lossy(&bytes).lines() {
-        if let Some(kib) = line.strip_prefix("Pss:") {
+    let smaps = fs::read(format!("/proc/{pid}/smaps")).unwrap_or_default();
+    mappings_bytes(&String::from_utf8_lossy(&smaps), "Pss", |is_far, inode| is_far && inode == "0")
+}
+
+/// Sum of a field of `/proc/PID/smaps`, in bytes, over the mappings for which `counts` is true. It takes whether a mapping begins in the far range, and its inode.
+pub fn mappings_bytes(smaps: &str, field: &str, counts: impl Fn(bool, &str) -> bool) -> u64 {
+    let (mut is_counted, mut sum) = (false, 0);
+    for line in smaps.lines() {
+        if let Some(kib) = line.strip_prefix(field).and_then(|rest| rest.strip_prefix(':')) {
             let kib: u64 = kib.split_whitespace().next().and_then(|kib| kib.parse().ok()).unwrap_or(0);
-            sum += if inside { kib * 1024 } else { 0 };
+            sum += if is_counted { kib * 1024 } else { 0 };
         } else if !line.starts_with(|first: char| first.is_ascii_uppercase()) {
             let mut words = line.split_whitespace();
             let start = words.next().and_then(|range| range.split('-').next());
             let start = start.and_then(|digits| u64::from_str_radix(digits, 16).ok());
-            let inode = words.nth(3);
-            inside = start.is_some_and(|start| FAR.contains(&start)) && inode == Some("0");
+            is_counted = start.zip(words.nth(3)).is_some_and(|(start, inode)| counts(FAR.contains(&start), inode));
         }
     }
     sum

@@ -24,7 +24,8 @@ struct LinkMap {
 
 type Find = unsafe extern "C" fn(*const c_void, *mut Found) -> c_int;
 
-static FIND: OnceLock<Find> = OnceLock::new();
+/// `None`: the program's libc is older.
+static FIND: OnceLock<Option<Find>> = OnceLock::new();
 
 /// A loaded file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,13 +42,13 @@ pub struct LoadedFile {
 
 /// Before threads and far memory: symbols can still be resolved. False: the program's libc is older.
 pub fn init() -> bool {
-    // SAFETY: the name is a C string.
-    let find = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_dl_find_object".as_ptr()) };
-    if !find.is_null() {
+    let find = FIND.get_or_init(|| {
+        // SAFETY: the name is a C string.
+        let find = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_dl_find_object".as_ptr()) };
         // SAFETY: the function of this name has this type.
-        FIND.get_or_init(|| unsafe { std::mem::transmute::<*mut c_void, Find>(find) });
-    }
-    !find.is_null()
+        (!find.is_null()).then(|| unsafe { std::mem::transmute::<*mut c_void, Find>(find) })
+    });
+    find.is_some()
 }
 
 impl LoadedFile {
@@ -55,7 +56,7 @@ impl LoadedFile {
     pub fn of(address: usize) -> Option<LoadedFile> {
         let mut found = Found::default();
         // SAFETY: glibc's function, with room for its answer.
-        let rc = unsafe { FIND.get()?(address as *const c_void, &raw mut found) };
+        let rc = unsafe { FIND.get().copied().flatten()?(address as *const c_void, &raw mut found) };
         let Found { start, end, link_map, eh_frame, .. } = found;
         (rc == 0 && link_map != 0).then_some(LoadedFile { start, end, link_map, eh_frame_hdr: eh_frame })
     }

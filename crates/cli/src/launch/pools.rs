@@ -73,18 +73,22 @@ impl Pools {
     pub fn follow(self) -> std::io::Result<()> {
         for Followed { pool, roster, mut members } in self.0 {
             let work = move || {
+                let mut said = members.written();
+                let mut say = |members: &Members| {
+                    let now = members.written();
+                    if now != said {
+                        roster.set(&now);
+                        said = now;
+                    }
+                };
                 pool.follow(|listed| {
                     // What is known without a name server comes first: it may take long to answer.
-                    let steps: [fn(&mut Members, &[Record]); 3] =
-                        [Members::keep, |members, listed| _ = members.add(listed), |members, _| members.look_again()];
-                    for step in steps {
-                        let before = members.written();
-                        step(&mut members, listed);
-                        let now = members.written();
-                        if now != before {
-                            roster.set(&now);
-                        }
-                    }
+                    members.keep(listed);
+                    say(&members);
+                    members.add(listed);
+                    say(&members);
+                    members.look_again();
+                    say(&members);
                     true
                 });
             };

@@ -35,13 +35,6 @@ unsafe fn wanted<'a, T>(old: *mut T) -> Option<&'a mut T> {
     unsafe { old.as_mut() }
 }
 
-/// After a change: a reserved signal that came in the middle of it waits for its end.
-fn deliver_pending() {
-    if pending::any() {
-        pending::deliver();
-    }
-}
-
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
     // libc keeps the action of SIGABRT for abort(3).
@@ -58,7 +51,8 @@ pub unsafe extern "C" fn sigaction(signal: c_int, new: *const libc::sigaction, o
         mask: set_of(&new.sa_mask),
     });
     let changed = answer(action::change(signal, new));
-    deliver_pending();
+    // A reserved signal that came in the middle of the change waits for its end.
+    pending::deliver();
     match changed {
         Ok(before) => {
             // SAFETY: null or the program's structure.
@@ -147,7 +141,8 @@ pub unsafe extern "C" fn sigaltstack(new: *const stack_t, old: *mut stack_t) -> 
     // SAFETY: null or the program's structure.
     let new = unsafe { new.as_ref() }.copied();
     let changed = answer(stacks::altstack::change(new, (&raw const here).addr()));
-    deliver_pending();
+    // As in `sigaction`.
+    pending::deliver();
     match changed {
         Ok(before) => {
             // SAFETY: null or the program's structure.

@@ -2,6 +2,7 @@
 //! asked to manage.
 
 use anyhow::{Result, ensure};
+use hinterland_tests::frozen::mappings_bytes;
 use hinterland_tests::launch::{Ended, Launch, c_program};
 use hinterland_tests::suite::Trial;
 use hinterland_tests::{MIB, places, skips, suite};
@@ -95,18 +96,9 @@ fn near_bytes_beside(bytes: u64) -> Result<u64> {
     let program = c_program("pages", &[])?.display().to_string();
     let name = format!("pages-objects-{bytes}");
     let ended = Launch::new(&name, &["--local", "256M"], &[&program, "objects", &bytes.to_string()])?.run()?;
-    let (mut is_near, mut kibibytes) = (false, 0);
-    for line in ended.expect(0, "Anonymous:")?.stdout.lines() {
-        let mut words = line.split_whitespace();
-        let first = words.next().unwrap_or_default();
-        if let Some((start, _)) = first.split_once('-') {
-            let start = u64::from_str_radix(start, 16)?;
-            is_near = !hinterland_tests::frozen::FAR.contains(&start);
-        } else if first == "Anonymous:" && is_near {
-            kibibytes += words.next().unwrap_or_default().parse::<u64>()?;
-        }
-    }
-    Ok(kibibytes << 10)
+    let near = mappings_bytes(&ended.expect(0, "Anonymous:")?.stdout, "Anonymous", |is_far, _| !is_far);
+    ensure!(near > 0, "no anonymous memory outside the far range");
+    Ok(near)
 }
 
 /// The preloaded library leaves a program without settings alone; with them, the far range is there.
