@@ -24,6 +24,8 @@ pub struct Runtime {
     pub scenario: Scenario,
     /// Whether it runs in the short form of the tests: `./dev setup` installs it anyway, and it takes seconds.
     pub short: bool,
+    /// Whether a shell starts it: `auto` judges the shell, whose filter of system calls it inherits, and may itself not be fit for that path.
+    pub by_shell: bool,
 }
 
 /// All of them.
@@ -61,12 +63,18 @@ pub const ALL: &[Runtime] = &[
         "a server with tables in its buffer pool, and four clients",
         &[Need::Program("mariadbd")],
         mariadb,
-    ),
+    )
+    .started_by_shell(),
 ];
 
 impl Runtime {
     const fn in_short(mut self) -> Runtime {
         self.short = true;
+        self
+    }
+
+    const fn started_by_shell(mut self) -> Runtime {
+        self.by_shell = true;
         self
     }
 
@@ -84,7 +92,7 @@ const fn runtime(
 ) -> Runtime {
     let scenario =
         Scenario { name, about, needs, small_objects: false, prepare: no_input, command, beside: None, outputs: &[] };
-    Runtime { scenario, short: false }
+    Runtime { scenario, short: false, by_shell: false }
 }
 
 const fn java(name: &'static str, about: &'static str, command: fn(&Place) -> Line) -> Runtime {
