@@ -27,12 +27,29 @@ pub fn is_same(one: &Path, other: &Path) -> bool {
     id(one).is_some_and(|one| Some(one) == id(other))
 }
 
-/// What a run needs of the file at `path`, in words.
-pub fn needed_as(path: &Path, program: &Path, arguments: &[OsString]) -> Option<&'static str> {
+/// Whether what is written to both would be one file, which need not be there yet.
+pub fn is_same_place(one: &Path, other: &Path) -> bool {
+    let new = |path| match resolve(path) {
+        Ok(Leads::To(place)) if !place.exists() => Some(place),
+        _ => None,
+    };
+    is_same(one, other) || new(one).is_some_and(|place| Some(place) == new(other))
+}
+
+/// What a run needs of the file at `path`, in words; `read`: files that were read for it.
+pub fn needed_as(
+    path: &Path,
+    program: &Path,
+    arguments: &[OsString],
+    read: &[(&'static str, PathBuf)],
+) -> Option<&'static str> {
     if is_same(path, program) {
         return Some("the program");
     }
-    arguments.iter().any(|argument| is_same(path, Path::new(argument))).then_some("an argument of the program")
+    if arguments.iter().any(|argument| is_same(path, Path::new(argument))) {
+        return Some("an argument of the program");
+    }
+    read.iter().find(|(_, file)| is_same(path, file)).map(|(what, _)| *what)
 }
 
 /// Where a file is to be written, found out before there is anything to write.

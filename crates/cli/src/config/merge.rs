@@ -4,6 +4,7 @@ use super::file;
 use crate::args::RunArgs;
 use crate::error::Error;
 use hinterland_abi::{Form, SETTINGS, Setting, Sources, variables};
+use std::path::PathBuf;
 
 /// A value and where it was written.
 pub struct Found {
@@ -14,12 +15,16 @@ pub struct Found {
 }
 
 /// The sources, merged: at most one value for each variable.
-pub struct Merged(Vec<(&'static str, Found)>);
+pub struct Merged {
+    found: Vec<(&'static str, Found)>,
+    /// The settings file, if there is one.
+    pub file: Option<PathBuf>,
+}
 
 impl Merged {
     /// What was written for a setting.
     pub fn get(&self, variable: &str) -> Option<&Found> {
-        self.0.iter().find(|(name, _)| *name == variable).map(|(_, found)| found)
+        self.found.iter().find(|(name, _)| *name == variable).map(|(_, found)| found)
     }
 
     /// Its value.
@@ -43,7 +48,7 @@ pub fn merge(args: &RunArgs, env: &impl Fn(&str) -> Option<String>) -> Result<Me
     let of_a_run = || SETTINGS.iter().filter(|setting| setting.sources == Sources::Run);
     let keys: Vec<String> = of_a_run().map(Setting::key).collect();
     let file = file::read(args.settings.value(variables::CONFIG), env, &keys)?;
-    let mut merged = Vec::new();
+    let mut all = Vec::new();
     for setting in of_a_run() {
         let found = match flag(args, setting)? {
             Some(text) => Some(Found { text, origin: setting.flag() }),
@@ -52,9 +57,9 @@ pub fn merge(args: &RunArgs, env: &impl Fn(&str) -> Option<String>) -> Result<Me
                 Some(Found { text: file.get(&key)?, origin: format!("{}: {key}", file.path.display()) })
             }),
         };
-        merged.extend(found.map(|found| (setting.variable, found)));
+        all.extend(found.map(|found| (setting.variable, found)));
     }
-    Ok(Merged(merged))
+    Ok(Merged { found: all, file: file.map(|file| file.path) })
 }
 
 /// A flag's text. An empty value is a mistake here, whereas an empty variable counts as unset.

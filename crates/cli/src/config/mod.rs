@@ -71,6 +71,8 @@ pub struct RunConfig {
     pub local_origin: Option<String>,
     /// Those that set the bound on total RAM.
     pub ram_origin: Option<String>,
+    /// The files that were read for the run, each with what it is, in words.
+    pub read: Vec<(&'static str, PathBuf)>,
 }
 
 impl RunConfig {
@@ -133,6 +135,7 @@ pub fn resolve(args: &RunArgs, env: impl Fn(&str) -> Option<String>, host: &Host
         (tapes, tape_source) = (Some(planned.into()), Some(from));
     }
     let origin = |variable| merged.get(variable).map(|found| found.origin.clone());
+    let read = files_read(&merged, &settings, tapes.as_ref());
     Ok(RunConfig {
         settings,
         credentials,
@@ -153,7 +156,16 @@ pub fn resolve(args: &RunArgs, env: impl Fn(&str) -> Option<String>, host: &Host
         prefetch_source: origin(variables::PREFETCH),
         local_origin: origin(variables::LOCAL),
         ram_origin: origin(variables::RAM),
+        read,
     })
+}
+
+/// The files that a run's settings name, each with what it is, in words.
+fn files_read(merged: &Merged, settings: &Settings, tapes: Option<&RunTapes>) -> Vec<(&'static str, PathBuf)> {
+    let sources = Sources::new(&settings.tls, &settings.tls_ca, &settings.key_file).ok().flatten();
+    let proofs = sources.iter().flat_map(Sources::paths).map(|path| ("a certificate or key of the run", path));
+    let tapes = tapes.into_iter().flat_map(RunTapes::paths).map(|path| ("a tape of the run", path.to_owned()));
+    merged.file.iter().map(|path| ("the settings file", path.clone())).chain(proofs).chain(tapes).collect()
 }
 
 /// Reads the credentials for memory nodes, so that an error in them is reported before the program starts, and makes their paths

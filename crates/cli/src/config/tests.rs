@@ -34,7 +34,9 @@ impl Machine {
 
     fn resolve(&self, args: &RunArgs) -> Result<RunConfig, String> {
         let env = |name: &str| self.variables.iter().rev().find(|(n, _)| n == name).map(|(_, value)| value.clone());
-        resolve(args, env, &Host::at(self.dir.path())).map_err(|error| error.to_string())
+        let config = resolve(args, env, &Host::at(self.dir.path())).map_err(|error| error.to_string())?;
+        // Each machine has its files elsewhere.
+        Ok(RunConfig { read: Vec::new(), ..config })
     }
 }
 

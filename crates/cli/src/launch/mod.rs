@@ -115,8 +115,12 @@ fn launch(args: &RunArgs, asked: Asked<'_>) -> Result<Ending, Error> {
     let name = args.program.first().cloned().unwrap_or_default();
     let search = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
     let file = program::find(&name, &search)?;
-    refuse_needed(&config, recording, asked.profile, &file, arguments(args))?;
     let plan = plan(&config, &name, &file, &search)?;
+    if let Plan::Managed(library) = &plan {
+        config.read.push(("the library that is preloaded", library.clone()));
+    }
+    config.read.push(("the plan of the program", plans::place(&file)));
+    refuse_needed(&config, recording, asked.profile, &file, arguments(args))?;
     let stats = config.stats.as_ref().map(Stats::open).transpose()?;
     recording.map(Recording::begin).transpose()?;
     let taken = asked.profile.map(|profiling| profiling.begin(&file)).transpose()?;
@@ -247,7 +251,7 @@ fn outside_of(config: &RunConfig, library: &Path, ledger: String) -> outside::Ou
     outside::Outside::new(budget_bytes, config.settings.heap == HeapMode::Large, library, ledger)
 }
 
-/// Refuses to write over the program or what it is given.
+/// Refuses to write over the program, what it is given or what the run reads, and two outputs to one file.
 fn refuse_needed(
     config: &RunConfig,
     recording: Option<&Recording>,
@@ -259,13 +263,17 @@ fn refuse_needed(
         Some(StatsTarget::File(path)) => Some(("--stats", path.as_path())),
         Some(StatsTarget::Stdout) | None => None,
     };
-    let trace = recording.map(|recording| ("--output", recording.shown()));
-    let profile = profiling.map(|profiling| ("--output", profiling.shown()));
+    let output = recording.map(Recording::shown).or(profiling.map(Profiling::shown)).map(|path| ("--output", path));
     let needed = |(flag, path): (&'static str, &Path)| {
-        let what = output::needed_as(path, program, arguments)?;
+        let what = output::needed_as(path, program, arguments, &config.read)?;
         Some(Error::Needed { flag, path: path.into(), what })
     };
-    stats.into_iter().chain(trace).chain(profile).find_map(needed).map_or(Ok(()), Err)
+    let one_place = || {
+        let ((flag, path), (_, other)) = stats.zip(output)?;
+        let what = "the file of --output";
+        output::is_same_place(path, other).then(|| Error::Needed { flag, path: path.into(), what })
+    };
+    stats.into_iter().chain(output).find_map(needed).or_else(one_place).map_or(Ok(()), Err)
 }
 
 /// Decides whether the program can be managed here; if not, refuses or, when told so, warns and goes on without.

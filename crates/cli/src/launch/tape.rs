@@ -122,6 +122,11 @@ impl RunTapes {
         ByteCount(self.tapes.iter().map(|tape| tape.head.peak_pages * PAGE_BYTES as u64).max().unwrap_or(0))
     }
 
+    /// Their files.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.tapes.iter().map(|tape| tape.path.as_path())
+    }
+
     /// What the run's figures call them, by number from 1.
     pub fn names(&self) -> Vec<String> {
         let name = |tape: &CheckedTape| tape.path.file_name().unwrap_or_default().to_string_lossy().into_owned();

@@ -163,7 +163,11 @@ fn optimize(args: &OptimizeArgs) -> Result<(), Stop> {
     let file = program_file(&args.program)?;
     let place = args.output.clone().unwrap_or_else(|| place(&file));
     let refuse = |source| Stop::Ours(Error::Trace { path: place.clone(), source });
-    // A place that cannot be written is refused now and not after all rounds.
+    // A place that is needed or cannot be written is refused now and not after all rounds.
+    let arguments = args.program.get(1..).unwrap_or_default();
+    if let Some(what) = output::needed_as(&place, &file, arguments, &config.read) {
+        return Err(Error::Needed { flag: "--output", path: place, what }.into());
+    }
     output::Output::open(&place).map(drop).map_err(refuse)?;
     if let Some(other) = given.as_ref().and_then(|written| of_another(&written.plan, &file)) {
         let plan = args.plan.as_deref().unwrap_or(Path::new("")).display();

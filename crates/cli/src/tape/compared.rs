@@ -85,8 +85,8 @@ pub fn run(args: &PlanArgs) -> Result<(), Refusal> {
     if args.order == Some(OrderArg::Sets) && args.run.is_some() {
         return Err(Refusal::RunOfSets);
     }
-    costs::check(args)?;
     let bytes = args.traces.iter().map(|path| read(args, path)).collect::<Result<Vec<_>, _>>()?;
+    costs::check(args)?;
     let traces =
         args.traces.iter().zip(&bytes).map(|(path, bytes)| open(path, bytes)).collect::<Result<Vec<_>, _>>()?;
     are_of_one_program(args, &traces)?;

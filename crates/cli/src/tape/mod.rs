@@ -180,8 +180,8 @@ enum Refusal {
     NonePlanned { folder: PathBuf },
     #[error("no phase of the runs agrees, so there is no unordered tape of them")]
     NoPhase,
-    #[error("--output: {} is the trace that is read, and would be replaced; name another file", path.display())]
-    Own { path: PathBuf },
+    #[error("--output: {} is {what}, and would be replaced; name another file", path.display())]
+    Own { path: PathBuf, what: &'static str },
     #[error("the figures cannot be written as JSON: {0}")]
     Json(#[from] serde_json::Error),
     #[error("stdout: {0}")]

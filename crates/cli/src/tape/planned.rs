@@ -84,10 +84,12 @@ pub fn run(args: &PlanArgs) -> Result<(), Refusal> {
     written.map(drop).map_err(Refusal::Output)
 }
 
-/// The bytes of a trace, which is not where the tape is to be written.
+/// The bytes of a trace; neither it nor the run's figures are where the tape is to be written.
 pub fn read(args: &PlanArgs, path: &Path) -> Result<Vec<u8>, Refusal> {
-    if let Some(output) = args.output.as_ref().filter(|output| output::is_same(output, path)) {
-        return Err(Refusal::Own { path: output.clone() });
+    if let Some(output) = &args.output {
+        let needed = [(Some(path), "the trace that is read"), (args.run.as_deref(), "the figures that --run reads")];
+        let own = needed.into_iter().find(|(read, _)| read.is_some_and(|read| output::is_same(output, read)));
+        own.map_or(Ok(()), |(_, what)| Err(Refusal::Own { path: output.clone(), what }))?;
     }
     crate::trace::folder::read(path).map_err(|source| Refusal::Io { path: path.into(), source })
 }

@@ -50,7 +50,18 @@ fn no_file_that_is_read_is_replaced() {
         &hinterland(here, &["trace", "show", "app.trace", "--svg", "app.trace"]),
         "--svg: app.trace is the file that is read",
     );
+    refused(
+        &hinterland(here, &["tape", "app.trace", "--local", "16M", "-o", "app.trace"]),
+        "--output: app.trace is the trace that is read",
+    );
     assert_eq!(fs::read(here.join("app.trace")).unwrap(), trace);
+
+    fs::write(here.join("run.json"), "{}").unwrap();
+    for traces in [&["app.trace"][..], &["app.trace", "app.trace"]] {
+        let words = [&["tape"], traces, &["--local", "16M", "--run", "./run.json", "-o", "run.json"]].concat();
+        refused(&hinterland(here, &words), "--output: run.json is the figures that --run reads");
+    }
+    assert_eq!(fs::read_to_string(here.join("run.json")).unwrap(), "{}");
 }
 
 #[test]
@@ -73,6 +84,39 @@ fn no_run_replaces_its_program_or_what_it_is_given() {
     }
     assert_eq!(fs::read_to_string(here.join("prog")).unwrap(), script);
     assert_eq!(fs::read_to_string(here.join("data")).unwrap(), PAGES);
+}
+
+#[test]
+fn no_run_replaces_what_it_reads_nor_one_output_the_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let here = directory.path();
+    fs::write(here.join("pages"), PAGES).unwrap();
+    assert!(hinterland(here, &[&IMPORT[..], &["pages", "-o", "app.trace"]].concat()).status.success());
+    assert!(hinterland(here, &["tape", "app.trace", "--local", "16M", "-o", "app.tape"]).status.success());
+    fs::write(here.join("far.key"), [7; 32]).unwrap();
+    fs::set_permissions(here.join("far.key"), fs::Permissions::from_mode(0o600)).unwrap();
+    for (name, content) in [("c.toml", ""), ("prog.plan", "p"), ("lib.so", "l"), ("prog", "#!/bin/sh\n")] {
+        fs::write(here.join(name), content).unwrap();
+    }
+    fs::set_permissions(here.join("prog"), fs::Permissions::from_mode(0o755)).unwrap();
+    let contents = || names(here).into_iter().map(|name| (fs::read(here.join(&name)).unwrap(), name));
+    let before: Vec<_> = contents().collect();
+    for (words, says) in [
+        ("run --config c.toml --stats ./c.toml", "--stats: ./c.toml is the settings file"),
+        ("run --key-file far.key --stats far.key", "--stats: far.key is a certificate or key of the run"),
+        ("trace --key-file far.key -o far.key", "--output: far.key is a certificate or key of the run"),
+        ("profile --tape app.tape -o app.tape", "--output: app.tape is a tape of the run"),
+        ("run --tape ./app.tape --stats app.tape", "--stats: app.tape is a tape of the run"),
+        ("run --stats lib.so", "--stats: lib.so is the library that is preloaded"),
+        ("run --stats prog.plan", "--stats: prog.plan is the plan of the program"),
+        ("trace -o same --stats ./same", "--stats: ./same is the file of --output"),
+        ("profile -o same --stats same", "--stats: same is the file of --output"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hinterland"));
+        command.args(words.split(' ')).args(["--", "./prog"]).current_dir(here);
+        refused(&command.env("HINTERLAND_LIBRARY", "lib.so").output().unwrap(), says);
+    }
+    assert_eq!(contents().collect::<Vec<_>>(), before);
 }
 
 #[test]

@@ -250,5 +250,8 @@ fn refused(test: &str) -> Result<()> {
         let (ended, _) = optimize(&format!("{test}-{name}"), &["--build", build, "--repeat", "2"], program)?;
         ensure!(ended.code == 125 && ended.stderr.contains(why), "{name}: {}: {}", ended.code, ended.stderr);
     }
+    let words = ["--build", &good, "--repeat", "1", "--output", "app"];
+    let (ended, _) = optimize(&format!("{test}-replaced"), &words, &["./app", "2000"])?;
+    ensure!(ended.code == 125 && ended.stderr.contains("--output: app is the program"), "{}", ended.stderr);
     Ok(())
 }
