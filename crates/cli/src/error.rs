@@ -250,8 +250,13 @@ impl Error {
 
 /// Writes one line to stderr, foreign text in it escaped; a closed stderr is no reason to stop.
 pub fn complain(what: impl std::fmt::Display) {
-    use io::Write;
     let what = what.to_string();
+    tell(format_args!("hinterland: {}\n", Foreign(&what)));
+}
+
+/// Writes to stderr what has no foreign text in it that is not escaped; a closed stderr is no reason to stop.
+pub fn tell(what: impl std::fmt::Display) {
+    use io::Write;
     // One call: lines of several processes do not mix.
-    let _ = io::stderr().write_all(format!("hinterland: {}\n", Foreign(&what)).as_bytes());
+    let _ = io::stderr().write_all(what.to_string().as_bytes());
 }

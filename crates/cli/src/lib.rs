@@ -25,6 +25,9 @@
 //! output  print                              files that commands write, and what they print
 //! ```
 
+// A macro that prints ends the process where it cannot (`error::tell`, `print`).
+#![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
+
 mod advise;
 mod args;
 mod balance;

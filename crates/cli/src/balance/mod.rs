@@ -9,7 +9,7 @@ mod picture;
 mod thresholds;
 mod usage;
 
-use crate::error::{EXIT_REFUSED, complain};
+use crate::error::{EXIT_REFUSED, complain, tell};
 use crate::output;
 use crate::print;
 use crate::report::count;
@@ -203,14 +203,14 @@ fn read(path: &Path) -> Result<Usage, UsageError> {
         if is_shown && told != Some(now) {
             told = Some(now);
             match percent {
-                Some(percent) => eprint!("\rreading: {percent} %"),
-                None => eprint!("\rreading: {now} MiB"),
+                Some(percent) => tell(format_args!("\rreading: {percent} %")),
+                None => tell(format_args!("\rreading: {now} MiB")),
             }
         }
     };
     let usage = usage::read(file, progress);
     if is_shown {
-        eprint!("\r{:24}\r", "");
+        tell(format_args!("\r{:24}\r", ""));
     }
     usage
 }

@@ -37,7 +37,7 @@ pub use readiness::{ADDRESS_SPACE_BYTES, DATA_BYTES, TRAP_REMEDY, can_monitor, r
 
 use crate::args::RunArgs;
 use crate::config::{self, RunConfig, StatsTarget};
-use crate::error::{Error, complain};
+use crate::error::{Error, complain, tell};
 use crate::figures::Totals;
 use crate::host::Host;
 use crate::output::{self, Output};
@@ -50,7 +50,7 @@ use crate::trace::Recording;
 use hinterland_abi::{Handed, HeapMode, variables};
 use hinterland_units::ForeignJson;
 use std::ffi::{OsStr, OsString};
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -351,7 +351,7 @@ fn say(config: &RunConfig, summary: &Summary) {
         complain(message);
     }
     if !config.quiet {
-        let _ = std::io::stderr().write_all(print::escaped(&summary.text()).as_bytes());
+        tell(print::escaped(&summary.text()));
     }
 }
 

@@ -5,7 +5,7 @@ use super::gather::{RunFacts, gather};
 use crate::args::RunArgs;
 use crate::config::RunConfig;
 use crate::config::flags::{Flags, Run};
-use crate::error::{Error, complain};
+use crate::error::{Error, complain, tell};
 use crate::figures::Totals;
 use crate::launch;
 use crate::launch::segment::Segment;
@@ -138,7 +138,7 @@ impl Taken {
         }
         if !quiet {
             let (functions, sites) = (file.functions.len(), file.sites.len());
-            eprintln!("  {:<14} {functions} functions, {sites} allocation sites: {shown}", "profile");
+            tell(format_args!("  {:<14} {functions} functions, {sites} allocation sites: {shown}\n", "profile"));
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! The replays, as many at a time as there are processors; how far they are is told on a terminal.
 
 use super::combinations::Combination;
+use crate::error::tell;
 use hinterland_sim::{Figures, SetupError, Workload, follow, simulate};
 use hinterland_tape::tape::Tape;
 use std::io::IsTerminal;
@@ -60,13 +61,13 @@ impl Progress {
         let percent = |done: u64| done * 100 / self.all.max(1);
         let now = percent(before + references);
         if self.shown && now != percent(before) {
-            eprint!("\rreplaying: {now} %");
+            tell(format_args!("\rreplaying: {now} %"));
         }
     }
 
     fn clear(&self) {
         if self.shown {
-            eprint!("\r{:20}\r", "");
+            tell(format_args!("\r{:20}\r", ""));
         }
     }
 }

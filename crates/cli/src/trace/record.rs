@@ -4,7 +4,7 @@ use super::folder;
 use crate::args::RunArgs;
 use crate::config::RunConfig;
 use crate::config::flags::{Flags, Traced};
-use crate::error::{EXIT_REFUSED, Error, complain};
+use crate::error::{EXIT_REFUSED, Error, complain, tell};
 use crate::figures::Totals;
 use crate::launch;
 use crate::output;
@@ -148,13 +148,13 @@ impl Recording {
         }
         if !quiet {
             let size = ByteCount(row.bytes.load(Relaxed));
-            eprintln!("  {:<14} {references} references in {microsets} microsets, {size}: {shown}", "trace");
+            tell(format_args!("  {:<14} {references} references in {microsets} microsets, {size}: {shown}\n", "trace"));
             let others = totals.processes_beside(row.pid.load(Relaxed));
             if others > 0 {
                 let are = if others == 1 { "process of the run is" } else { "processes of the run are" };
                 let which = programs(totals, row.pid.load(Relaxed));
                 let instead = "`-o FOLDER/` records each";
-                eprintln!("  {:<14} {others} other {are} not in the trace{which}: {instead}", "");
+                tell(format_args!("  {:<14} {others} other {are} not in the trace{which}: {instead}\n", ""));
             }
         }
     }
@@ -189,16 +189,16 @@ impl Recording {
         } else {
             String::new()
         };
-        eprintln!("  {:<14} {begun} with {references} references, {size}: {shown}{open}", "traces");
+        tell(format_args!("  {:<14} {begun} with {references} references, {size}: {shown}{open}\n", "traces"));
         if let Some(largest) = totals.principal() {
             let file = largest_trace(&self.shown, largest.pid, &largest.program);
             let file = file.map_or(String::new(), |file| format!(": {}", Foreign(&file.display().to_string())));
-            eprintln!(
-                "  {:<14} most memory was that of {}, process {}{file}",
+            tell(format_args!(
+                "  {:<14} most memory was that of {}, process {}{file}\n",
                 "",
                 Foreign(&largest.program),
                 largest.pid
-            );
+            ));
         }
     }
 }

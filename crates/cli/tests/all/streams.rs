@@ -66,6 +66,30 @@ fn figures_replace_an_older_file_and_survive_a_closed_stderr() {
     assert_eq!((&json["exit_code"], &json["signal"]), (&137.into(), &9.into()));
 }
 
+/// A standard error that cannot be written: a pipe without a reader, and a full disk.
+fn unwritable() -> [Stdio; 2] {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    [writer.into(), std::fs::File::options().write(true).open("/dev/full").unwrap().into()]
+}
+
+#[test]
+fn a_standard_error_that_cannot_be_written_changes_no_exit_code() {
+    let dir = tempfile::tempdir().unwrap();
+    for (number, words) in ["run", "trace -o trace", "trace -o folder/", "profile -o profile"].iter().enumerate() {
+        for (at, stderr) in unwritable().into_iter().enumerate() {
+            let here = dir.path().join(format!("{number}-{at}"));
+            std::fs::create_dir(&here).unwrap();
+            let mut command = hinterland();
+            command.args(words.split(' ')).args(["--local", "64M", "--", "sh", "-c", "exit 3"]);
+            let ended = command.current_dir(&here).stderr(stderr).status().unwrap();
+            assert_eq!(ended.code(), Some(3), "{words}: {ended:?}");
+        }
+    }
+    let profile = std::fs::read(dir.path().join("3-0/profile")).unwrap();
+    assert!(serde_json::from_slice::<serde_json::Value>(&profile).is_ok());
+}
+
 #[test]
 fn peaks_of_a_program_that_lives_a_while_are_sampled() {
     let lives = |seconds: u32| {
