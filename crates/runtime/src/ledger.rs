@@ -33,10 +33,15 @@ pub fn open(settings: Option<&Settings>) -> &'static ProcessRow {
 
 /// Whether this process is the one that a launcher started, and the launcher would rather not have it run than unmanaged.
 pub fn must_be_managed() -> bool {
-    let Some(ledger) = LEDGER.get().copied().flatten() else { return false };
+    let ledger = LEDGER.get().copied().flatten();
+    is_parent_launcher() && ledger.is_some_and(|ledger| ledger.unmanaged_allowed.load(Relaxed) == 0)
+}
+
+/// Whether the parent of this process is the launcher.
+pub fn is_parent_launcher() -> bool {
     // SAFETY: getppid(2) takes nothing and cannot fail.
     let parent = unsafe { libc::getppid() };
-    is_launcher(ledger, numbered(parent)) && ledger.unmanaged_allowed.load(Relaxed) == 0
+    LEDGER.get().copied().flatten().is_some_and(|ledger| is_launcher(ledger, numbered(parent)))
 }
 
 /// Whether a process is the launcher: in another PID namespace another process may have its number.

@@ -23,6 +23,7 @@
 //! | `descriptor_limit` | numbers for the descriptors of a child, below a limit that the program lowers |
 //! | `kernel_limit` | limits as the kernel has them |
 //! | `memory_limit` | limits on address space and data that the program sets |
+//! | `parent_death` | the program ends with its launcher |
 //! | `single_thread` | calls for which threads of ours are away |
 //! | `thread_vectors` | what libc allocates when it starts a thread of ours |
 //! | `segment` | shared memory of the launcher's |
@@ -79,6 +80,8 @@ mod loaded_file;
 mod local_only;
 mod mapping;
 mod memory_limit;
+#[cfg(not(feature = "local-only"))]
+mod parent_death;
 mod proc_file;
 #[cfg(not(feature = "local-only"))]
 mod profile;

@@ -2,7 +2,7 @@
 
 use crate::{
     caller, census, confine, descriptors, exit, fork, fork_group, heap, inline, ledger, libc_heap, memory_limit,
-    profile, region_map, smaps, tape, thread_processor, trace,
+    parent_death, profile, region_map, smaps, tape, thread_processor, trace,
 };
 use hinterland_abi::{FaultPathName, ProcessRow, Settings, variables};
 use hinterland_backend::{Backend, OpenError, OpenOptions};
@@ -107,6 +107,7 @@ extern "C" fn construct() {
     let has_launcher = settings.as_ref().is_ok_and(|settings| !settings.ledger.is_empty());
     let traced = settings.as_ref().is_ok_and(|settings| !settings.trace.is_empty());
     let row = ledger::open(settings.as_ref().ok());
+    parent_death::begin();
     let begun = settings
         .map_err(|(name, error)| Refusal::Setting(name, error.to_string()))
         .and_then(|settings| begin(&settings, row));

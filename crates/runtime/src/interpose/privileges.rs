@@ -1,7 +1,7 @@
 //! Namespaces, users and groups: calls that threads of ours must not stand in the way of (`single_thread`).
 
 use super::next_symbol::next;
-use crate::{errno, single_thread, user_copy};
+use crate::{errno, parent_death, single_thread, user_copy};
 use libc::{c_char, c_int, gid_t, size_t, uid_t};
 
 /// `NGROUPS_MAX` of linux/limits.h.
@@ -28,7 +28,9 @@ macro_rules! of_every_thread {
         pub unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
             let next = next!($name: unsafe extern "C" fn($($type),*) -> c_int);
             // SAFETY: the program's own call.
-            single_thread::with_equal_rights(|| unsafe { next($($argument),*) })
+            let answer = single_thread::with_equal_rights(|| unsafe { next($($argument),*) });
+            parent_death::again();
+            answer
         }
     )*};
 }

@@ -14,22 +14,42 @@ pub fn trials() -> Vec<Trial> {
     vec![
         suite::trial("lifecycle::kills::launcher", skips::no_userfaultfd, launcher_killed),
         suite::trial("lifecycle::kills::program", skips::no_userfaultfd, program_killed),
+        suite::trial("lifecycle::kills::launcher_of_another_user", no_other_user, launcher_of_another_user_killed),
     ]
 }
 
+fn no_other_user() -> Option<String> {
+    skips::not_root().or_else(skips::no_userfaultfd)
+}
+
 /// A program that pages on every kind of far memory that could leave something behind.
-fn started(test: &str) -> Result<Running> {
+fn started(test: &str, options: &[&str], words: &[&str]) -> Result<Running> {
     let program = c_program("hold", &[])?.display().to_string();
     let far = ["--far", "compressed:8M", "--far", "file:far?size=1G"];
-    let arguments = [&["--local", "16M"][..], &far].concat();
-    let mut running = Launch::new(test, &arguments, &[&program, "64", "stay"])?.start()?;
+    let arguments = [&["--local", "16M"][..], &far, options].concat();
+    let mut running = Launch::new(test, &arguments, &[&[&*program, "64", "stay"], words].concat())?.start()?;
     running.wait_for("ready")?;
     Ok(running)
 }
 
 fn launcher_killed() -> Result<()> {
+    killed_launcher_of("launcher-killed", &[], &[])
+}
+
+/// It has become another user, which makes the kernel forget that it ends with its parent, and may be another program since.
+fn launcher_of_another_user_killed() -> Result<()> {
+    for path in ["monitor", "inline"] {
+        for words in [&["65534"][..], &["65534", "exec"]] {
+            let test = format!("launcher-killed-{path}-{}", words.len());
+            killed_launcher_of(&test, &["--fault-path", path], words)?;
+        }
+    }
+    Ok(())
+}
+
+fn killed_launcher_of(test: &str, options: &[&str], words: &[&str]) -> Result<()> {
     let before = traces(None);
-    let running = started("launcher-killed")?;
+    let running = started(test, options, words)?;
     let below = running.below();
     ensure!(!below.is_empty(), "the launcher has no program below it");
     let directory = running.directory.clone();
@@ -41,7 +61,7 @@ fn launcher_killed() -> Result<()> {
 
 fn program_killed() -> Result<()> {
     let before = traces(None);
-    let running = started("program-killed")?;
+    let running = started("program-killed", &[], &[])?;
     let below = running.below();
     let directory = running.directory.clone();
     kill(Pid::from_raw(*below.first().context("the launcher has no program below it")?), Signal::SIGKILL)?;
