@@ -33,11 +33,12 @@ pub struct BackendTotal {
     pub figures: BackendFigures,
     /// Sums over live processes, while a look is under way.
     now: Gauges,
-    /// A process was seen in the look.
-    is_seen: bool,
     /// What the process that ended last had at its end.
     at_end: Gauges,
+    /// Its place among the backends of the process that had it first.
     tier: usize,
+    /// So many before it have the same URL.
+    before: usize,
 }
 
 impl BackendTotal {
@@ -78,40 +79,57 @@ impl Traffic {
     }
 }
 
-/// The part of a URL that names the kind of backend.
-fn kind(url: &str) -> &str {
-    url.split([':', '?']).next().unwrap_or(url)
+/// A URL without its size; `None`: it is a memory node's, which no process fills in.
+fn without_size(url: &str) -> Option<String> {
+    let mut parsed = hinterland_backend::parse(url).ok().filter(|_| !hinterland_backend::names_nodes(url))?;
+    parsed.capacity = None;
+    Some(parsed.to_string())
 }
 
 /// The backends of a run, in the order in which they were first seen.
 #[derive(Clone, Debug, Default)]
-pub struct BackendTotals(pub Vec<BackendTotal>);
+pub struct BackendTotals {
+    all: Vec<BackendTotal>,
+    /// A process that has backends was seen in the look.
+    is_seen: bool,
+}
 
 impl BackendTotals {
-    /// The total of a process's tier. Each process fills in sizes that the user left open by what is free at that moment, so
-    /// tier and kind tell which backends are the same, not the URL.
-    fn of(&mut self, tier: usize, url: &str) -> &mut BackendTotal {
-        let same = |total: &BackendTotal| total.tier == tier && kind(&total.figures.url) == kind(url);
-        let index = self.0.iter().position(same).unwrap_or_else(|| {
-            let figures = BackendFigures { url: url.to_owned(), ..BackendFigures::default() };
-            self.0.push(BackendTotal { tier, figures, ..BackendTotal::default() });
-            self.0.len() - 1
+    /// See the type.
+    pub fn all(&self) -> &[BackendTotal] {
+        &self.all
+    }
+
+    /// The total of a process's tier: that of its URL. Each process fills in sizes that the user left open by what is free at that moment,
+    /// so URLs in the same place that differ in no more are the same, too.
+    fn of(&mut self, process: &[BackendFigures], tier: usize) -> &mut BackendTotal {
+        let url = &process[tier].url;
+        let before = process[..tier].iter().filter(|other| other.url == *url).count();
+        let is_same = |total: &BackendTotal| total.figures.url == *url && total.before == before;
+        let same = self.all.iter().position(is_same).or_else(|| {
+            let bare = without_size(url)?;
+            let is_like = |total: &BackendTotal| without_size(&total.figures.url).is_some_and(|other| other == bare);
+            self.all.iter().position(|total| total.tier == tier && is_like(total))
         });
-        &mut self.0[index]
+        let index = same.unwrap_or_else(|| {
+            let figures = BackendFigures { url: url.clone(), ..BackendFigures::default() };
+            self.all.push(BackendTotal { tier, before, figures, ..BackendTotal::default() });
+            self.all.len() - 1
+        });
+        &mut self.all[index]
     }
 
     /// Begins a look: nothing is stored until a process says so.
     pub fn begin(&mut self) {
-        for total in &mut self.0 {
-            (total.now, total.is_seen) = (Gauges::default(), false);
-        }
+        self.is_seen = false;
+        self.all.iter_mut().for_each(|total| total.now = Gauges::default());
     }
 
     /// Counts a process that holds its pages now (or held them when the program ended).
     pub fn see(&mut self, process: &[BackendFigures]) {
+        self.is_seen |= !process.is_empty();
         for (tier, seen) in process.iter().enumerate() {
-            let BackendTotal { figures, now, is_seen, .. } = self.of(tier, &seen.url);
-            *is_seen = true;
+            let BackendTotal { figures, now, .. } = self.of(process, tier);
             now.combine(&seen.now, u64::saturating_add);
             figures.peak.combine(&seen.peak, u64::max);
             figures.maxima.combine(&seen.maxima, u64::max);
@@ -120,8 +138,11 @@ impl BackendTotals {
 
     /// Adds the traffic of a process that has ended, and its peaks: no look may have come before its end.
     pub fn add(&mut self, process: &[BackendFigures]) {
+        if !process.is_empty() {
+            self.all.iter_mut().for_each(|total| total.at_end = Gauges::default());
+        }
         for (tier, seen) in process.iter().enumerate() {
-            let total = self.of(tier, &seen.url);
+            let total = self.of(process, tier);
             total.figures.counters.combine(&seen.counters, u64::saturating_add);
             total.figures.peak.combine(&seen.peak, u64::max);
             total.figures.maxima.combine(&seen.maxima, u64::max);
@@ -131,8 +152,8 @@ impl BackendTotals {
 
     /// Ends a look: what was seen is the present, and perhaps a peak. When all processes have ended before it, the last one's end counts.
     pub fn finish(&mut self) {
-        for BackendTotal { figures, now, is_seen, at_end, .. } in &mut self.0 {
-            figures.now = if *is_seen { *now } else { *at_end };
+        for BackendTotal { figures, now, at_end, .. } in &mut self.all {
+            figures.now = if self.is_seen { *now } else { *at_end };
             figures.peak.combine(now, u64::max);
         }
     }
@@ -173,19 +194,63 @@ mod tests {
         totals.see(&process(3));
         totals.see(&process(4));
         totals.finish();
-        assert_eq!(totals.0[0].figures.now.pages, 7);
+        assert_eq!(totals.all()[0].figures.now.pages, 7);
         totals.add(&process(5));
         totals.begin();
         totals.see(&process(4));
         totals.finish();
-        assert_eq!(totals.0[0].figures.now.pages, 4, "one has ended, the other has not");
+        assert_eq!(totals.all()[0].figures.now.pages, 4, "one has ended, the other has not");
         totals.add(&process(6));
         totals.begin();
         totals.finish();
-        assert_eq!((totals.0[0].figures.now.pages, totals.0[0].is_absent()), (6, true));
+        assert_eq!((totals.all()[0].figures.now.pages, totals.all()[0].is_absent()), (6, true));
         let mut unseen = BackendTotals::default();
         unseen.add(&process(6));
-        let BackendFigures { peak, maxima, .. } = &unseen.0[0].figures;
+        let BackendFigures { peak, maxima, .. } = &unseen.all()[0].figures;
         assert_eq!((peak.pages, maxima.encrypted), (6, 1));
+    }
+
+    /// The totals of processes that end one after the other, each with so many bytes and pages on each of its backends: URL, bytes, pages at
+    /// the end.
+    fn totals(processes: &[&[&str]]) -> Vec<(String, u64, u64)> {
+        let mut totals = BackendTotals::default();
+        for urls in processes {
+            let backend = |url: &&str| BackendFigures {
+                url: (*url).into(),
+                counters: Counters { bytes_in: 1, ..Counters::default() },
+                now: Gauges { pages: 1, ..Gauges::default() },
+                ..BackendFigures::default()
+            };
+            totals.add(&urls.iter().map(backend).collect::<Vec<_>>());
+        }
+        totals.begin();
+        totals.finish();
+        let of = |BackendTotal { figures, .. }: &BackendTotal| {
+            (figures.url.clone(), figures.counters.bytes_in, figures.now.pages)
+        };
+        totals.all().iter().map(of).collect()
+    }
+
+    #[test]
+    fn totals_are_of_urls_whatever_place_they_have_in_a_process() {
+        let figures = |url: &str, bytes, pages| (url.to_owned(), bytes, pages);
+        // A node has left the list of a pool; a path was dropped for another before the second process began.
+        assert_eq!(
+            totals(&[&["tcp://a:1", "tcp://b:1"], &["tcp://b:1", "tcp://c:1"]]),
+            [figures("tcp://a:1", 1, 0), figures("tcp://b:1", 2, 1), figures("tcp://c:1", 1, 1)]
+        );
+        assert_eq!(
+            totals(&[&["file:/a?size=1G", "file:/b?size=1G"], &["file:/b?size=1G"]]),
+            [figures("file:/a?size=1G", 1, 0), figures("file:/b?size=1G", 2, 1)]
+        );
+        assert_eq!(totals(&[&["file:/a?size=1G"], &["file:/b?size=1G"]]).len(), 2);
+        // What the user left open each process has filled in by itself.
+        assert_eq!(
+            totals(&[&["compressed:2G", "file:/a?size=9G"], &["compressed:1G", "file:/a?size=8G"]]),
+            [figures("compressed:2G", 2, 1), figures("file:/a?size=9G", 2, 1)]
+        );
+        // One place, named twice.
+        let twice = ["file:/a?size=1G"; 2];
+        assert_eq!(totals(&[&twice, &twice]), [figures("file:/a?size=1G", 2, 1), figures("file:/a?size=1G", 2, 1)]);
     }
 }

@@ -109,7 +109,7 @@ impl Totals {
 
     /// The backends.
     pub fn backends(&self) -> &[BackendTotal] {
-        &self.backends.0
+        self.backends.all()
     }
 
     /// The process to speak of when speaking of one: the managed one that held the most. A forked process only when there is no
