@@ -5,7 +5,6 @@
 
 use crate::complaint::complaint;
 use crate::error::Error;
-use hinterland_abi::variables::CONFIG;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
@@ -38,13 +37,12 @@ fn text(value: &toml::Value) -> Option<String> {
     }
 }
 
-/// Reads the settings file, if there is one. `names` are the settings that it may hold.
+/// Reads the settings file, if there is one: `named`, or that in the default place. `names` are the settings that it may hold.
 pub fn read(
-    flag: Option<&str>,
-    env: &impl Fn(&str) -> Option<String>,
+    named: Option<PathBuf>,
+    env: impl Fn(&str) -> Option<String>,
     names: &[String],
 ) -> Result<Option<SettingsFile>, Error> {
-    let named = flag.map(PathBuf::from).or_else(|| env(CONFIG).map(PathBuf::from));
     let (path, required) = match named {
         Some(path) => (path, true),
         None => match default_path(env) {
@@ -86,7 +84,7 @@ pub fn read(
 }
 
 /// Relative paths count for nothing (XDG Base Directory Specification): no file of the working directory is a setting.
-fn default_path(env: &impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
+fn default_path(env: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
     let directory = |name| env(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let base = directory("XDG_CONFIG_HOME").or_else(|| Some(directory("HOME")?.join(".config")))?;
     Some(base.join("hinterland/config.toml"))

@@ -4,6 +4,7 @@ use super::file;
 use crate::args::RunArgs;
 use crate::error::Error;
 use hinterland_abi::{Form, SETTINGS, Setting, Sources, variables};
+use std::env::VarError;
 use std::path::PathBuf;
 
 /// A value and where it was written.
@@ -44,15 +45,27 @@ impl Merged {
 }
 
 /// Merges flags, environment and file.
-pub fn merge(args: &RunArgs, env: &impl Fn(&str) -> Option<String>) -> Result<Merged, Error> {
+pub fn merge(args: &RunArgs, variable: &impl Fn(&str) -> Result<String, VarError>) -> Result<Merged, Error> {
+    let env = |name: &str| match variable(name) {
+        Err(VarError::NotUnicode(_)) => Err(Error::Setting {
+            origin: name.into(),
+            why: "is not UTF-8; write its value in UTF-8, or unset it".into(),
+        }),
+        // An empty one counts as unset.
+        value => Ok(value.ok().filter(|value| !value.is_empty())),
+    };
     let of_a_run = || SETTINGS.iter().filter(|setting| setting.sources == Sources::Run);
     let keys: Vec<String> = of_a_run().map(Setting::key).collect();
-    let file = file::read(args.settings.value(variables::CONFIG), env, &keys)?;
+    let named = match args.settings.value(variables::CONFIG) {
+        Some(path) => Some(path.into()),
+        None => env(variables::CONFIG)?.map(PathBuf::from),
+    };
+    let file = file::read(named, |name| env(name).ok().flatten(), &keys)?;
     let mut all = Vec::new();
     for setting in of_a_run() {
         let found = match flag(args, setting)? {
             Some(text) => Some(Found { text, origin: setting.flag() }),
-            None => env(setting.variable).map(|text| Found { text, origin: setting.variable.into() }).or_else(|| {
+            None => env(setting.variable)?.map(|text| Found { text, origin: setting.variable.into() }).or_else(|| {
                 let (file, key) = (file.as_ref()?, setting.key());
                 Some(Found { text: file.get(&key)?, origin: format!("{}: {key}", file.path.display()) })
             }),

@@ -23,6 +23,7 @@ use hinterland_tls::{ClientCredentials, Sources};
 use hinterland_units::{Budget, BudgetError, ByteCount, PAGE_BYTES, Slowdown};
 use hinterland_wire::Protection;
 use merge::{Merged, merge};
+use std::env::VarError;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -85,13 +86,17 @@ impl RunConfig {
     }
 }
 
-/// Resolves a run's settings. `env` reads a variable; `host` is the machine, for the default budget.
+/// Resolves a run's settings. `variable` reads one of the environment; `host` is the machine, for the default budget.
 ///
 /// # Errors
 /// The flag, variable or file entry that cannot be used, and what may be written.
-pub fn resolve(args: &RunArgs, env: impl Fn(&str) -> Option<String>, host: &Host) -> Result<RunConfig, Error> {
-    let env = |name: &str| env(name).filter(|value| !value.is_empty());
-    let merged = merge(args, &env)?;
+pub fn resolve(
+    args: &RunArgs,
+    variable: impl Fn(&str) -> Result<String, VarError>,
+    host: &Host,
+) -> Result<RunConfig, Error> {
+    let merged = merge(args, &variable)?;
+    let env = |name: &str| variable(name).ok().filter(|value| !value.is_empty());
     let read = |variable: &str| merged.text(variable).map(str::to_owned);
     let refuse = |(variable, why)| merged.refuse(variable, why);
     let mut settings = Settings::from_env(read).map_err(refuse)?;

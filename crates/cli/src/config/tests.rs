@@ -6,13 +6,15 @@ use clap::Parser;
 use hinterland_abi::variables::{ALLOW_UNMANAGED, CONFIG, QUIET, STATS};
 use hinterland_abi::{EvictName, Form, GranularityName, HeapMode, PrefetchName, SETTINGS, Setting, Sources};
 use hinterland_tape::tape::{TapeHead, TapeWriter};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 
 const GIB: u64 = 1 << 30;
 
 /// A machine with 8 GiB available and a settings file.
 struct Machine {
     dir: tempfile::TempDir,
-    variables: Vec<(String, String)>,
+    variables: Vec<(String, OsString)>,
 }
 
 impl Machine {
@@ -24,17 +26,20 @@ impl Machine {
         std::fs::create_dir_all(dir.path().join("hinterland")).unwrap();
         std::fs::write(dir.path().join("hinterland/config.toml"), file).unwrap();
         let home = dir.path().display().to_string();
-        Machine { dir, variables: vec![("XDG_CONFIG_HOME".into(), home)] }
+        Machine { dir, variables: vec![("XDG_CONFIG_HOME".into(), home.into())] }
     }
 
-    fn with(mut self, variable: &str, value: &str) -> Machine {
-        self.variables.push((variable.into(), value.into()));
+    fn with(mut self, variable: &str, value: impl AsRef<OsStr>) -> Machine {
+        self.variables.push((variable.into(), value.as_ref().into()));
         self
     }
 
     fn resolve(&self, args: &RunArgs) -> Result<RunConfig, String> {
-        let env = |name: &str| self.variables.iter().rev().find(|(n, _)| n == name).map(|(_, value)| value.clone());
-        let config = resolve(args, env, &Host::at(self.dir.path())).map_err(|error| error.to_string())?;
+        let variable = |name: &str| {
+            let found = self.variables.iter().rev().find(|(known, _)| known == name);
+            found.ok_or(VarError::NotPresent)?.1.clone().into_string().map_err(VarError::NotUnicode)
+        };
+        let config = resolve(args, variable, &Host::at(self.dir.path())).map_err(|error| error.to_string())?;
         // Each machine has its files elsewhere.
         Ok(RunConfig { read: Vec::new(), ..config })
     }
@@ -203,7 +208,7 @@ fn the_settings_file_must_make_sense() {
     let base = std::env::current_dir().unwrap().ancestors().skip(1).map(|_| "../").collect::<String>();
     let path = relative.dir.path().strip_prefix("/").unwrap().display().to_string();
     assert!(relative.resolve(&RunArgs::default()).is_err());
-    assert!(relative.with("XDG_CONFIG_HOME", &(base + &path)).resolve(&RunArgs::default()).is_ok());
+    assert!(relative.with("XDG_CONFIG_HOME", base + &path).resolve(&RunArgs::default()).is_ok());
 }
 
 #[test]
@@ -373,10 +378,10 @@ fn the_file_with_all_settings_sets_nothing_and_each_of_its_lines_is_accepted() {
         let machine = Machine::new(&line);
         let machine = match setting.variable {
             // What goes together.
-            variables::TLS => machine.with(variables::TLS_CA, &secrets.path().join("ca.pem").display().to_string()),
+            variables::TLS => machine.with(variables::TLS_CA, secrets.path().join("ca.pem").display().to_string()),
             variables::TLS_CA => {
                 let pair = ["tls.pem", "tls.key"].map(|name| secrets.path().join(name).display().to_string());
-                machine.with(variables::TLS, &pair.join(","))
+                machine.with(variables::TLS, pair.join(","))
             }
             variables::REPLICAS => machine.with(variables::FAR, "unix:/a,unix:/b"),
             _ => machine,
@@ -390,6 +395,16 @@ fn the_file_with_all_settings_sets_nothing_and_each_of_its_lines_is_accepted() {
             assert_eq!(config, nothing, "{line}");
         }
     }
+}
+
+#[test]
+fn a_variable_that_is_not_utf_8_is_refused_unless_a_flag_says_it() {
+    let foreign = OsStr::from_bytes(b"/tmp/\xff");
+    for name in [variables::LOCAL, STATS, CONFIG, QUIET] {
+        let refused = Machine::new("").with(name, foreign).resolve(&RunArgs::default()).unwrap_err();
+        assert_eq!(refused, format!("{name}: is not UTF-8; write its value in UTF-8, or unset it"));
+    }
+    assert!(Machine::new("").with(variables::LOCAL, foreign).resolve(&local("64M")).is_ok());
 }
 
 #[test]

@@ -99,9 +99,8 @@ fn run_for(args: &RunArgs, asked: Asked<'_>) -> ExitCode {
 }
 
 fn launch(args: &RunArgs, asked: Asked<'_>) -> Result<Ending, Error> {
-    let env = |name: &str| std::env::var(name).ok();
     let host = Host::here();
-    let mut config = config::resolve(args, env, &host)?;
+    let mut config = config::resolve(args, |name| std::env::var(name), &host)?;
     if let Some(profiling) = asked.profile {
         profiling.settle(&mut config);
     }

@@ -151,7 +151,7 @@ fn optimize(args: &OptimizeArgs) -> Result<(), Stop> {
     compile::ready()?;
     let settings = args.settings.clone().of();
     let run_args = RunArgs { settings, program: args.program.clone() };
-    let config = config::resolve(&run_args, |name| std::env::var(name).ok(), &Host::here())?;
+    let config = config::resolve(&run_args, |name| std::env::var(name), &Host::here())?;
     let given = args.plan.as_deref().map(Written::read).transpose()?;
     let directory = tempfile::Builder::new().prefix("hinterland-optimize-").tempdir();
     let directory = directory.map_err(|source| Stop::System { what: "cannot make a directory for plans", source })?;
