@@ -44,6 +44,15 @@ impl Merged {
     }
 }
 
+/// Settings that limit each other. In a run within a run, a flag for one of them puts aside what the outer run has handed down of the others.
+const TOGETHER: [&[&str]; 5] = [
+    &[variables::LOCAL, variables::RAM],
+    &[variables::FAR, variables::REPLICAS],
+    &[variables::GRANULARITY, variables::BLOCK],
+    &[variables::READ_AHEAD, variables::PREFETCH_CACHE],
+    &[variables::TLS, variables::TLS_CA, variables::KEY_FILE],
+];
+
 /// Merges flags, environment and file.
 pub fn merge(args: &RunArgs, variable: &impl Fn(&str) -> Result<String, VarError>) -> Result<Merged, Error> {
     let env = |name: &str| match variable(name) {
@@ -60,15 +69,22 @@ pub fn merge(args: &RunArgs, variable: &impl Fn(&str) -> Result<String, VarError
         Some(path) => Some(path.into()),
         None => env(variables::CONFIG)?.map(PathBuf::from),
     };
+    let is_within = env(variables::LEDGER)?.is_some();
+    let is_flag = |variable: &&str| !args.settings.values(variable).is_empty();
+    let is_aside =
+        |variable| is_within && TOGETHER.iter().any(|group| group.contains(&variable) && group.iter().any(is_flag));
     let file = file::read(named, |name| env(name).ok().flatten(), &keys)?;
     let mut all = Vec::new();
     for setting in of_a_run() {
         let found = match flag(args, setting)? {
             Some(text) => Some(Found { text, origin: setting.flag() }),
-            None => env(setting.variable)?.map(|text| Found { text, origin: setting.variable.into() }).or_else(|| {
-                let (file, key) = (file.as_ref()?, setting.key());
-                Some(Found { text: file.get(&key)?, origin: format!("{}: {key}", file.path.display()) })
-            }),
+            None => env(setting.variable)?
+                .filter(|_| !is_aside(setting.variable))
+                .map(|text| Found { text, origin: setting.variable.into() })
+                .or_else(|| {
+                    let (file, key) = (file.as_ref()?, setting.key());
+                    Some(Found { text: file.get(&key)?, origin: format!("{}: {key}", file.path.display()) })
+                }),
         };
         all.extend(found.map(|found| (setting.variable, found)));
     }

@@ -408,6 +408,28 @@ fn a_variable_that_is_not_utf_8_is_refused_unless_a_flag_says_it() {
 }
 
 #[test]
+fn a_flag_in_a_run_within_a_run_puts_aside_what_the_outer_one_says_of_the_same() {
+    let inherited = [
+        (variables::LOCAL, "64M"),
+        (variables::RAM, "64M"),
+        (variables::GRANULARITY, "page"),
+        (variables::FAR, "unix:/a,unix:/b"),
+        (variables::REPLICAS, "2"),
+        (variables::PREFETCH_CACHE, "1M"),
+    ];
+    let outside = || inherited.iter().fold(Machine::new(""), |machine, (name, text)| machine.with(name, text));
+    let inside = || outside().with(variables::LEDGER, "/proc/1/fd/9");
+    for words in
+        [["--ram", "32M"], ["--local", "1G"], ["--block", "64K"], ["--far", "file:/tmp"], ["--read-ahead", "99"]]
+    {
+        assert!(outside().resolve(&flags(&words)).is_err(), "{words:?}");
+        assert!(inside().resolve(&flags(&words)).is_ok(), "{words:?}");
+    }
+    let settings = inside().resolve(&flags(&["--block", "64K"])).unwrap().settings;
+    assert_eq!((bytes(settings.local), settings.replicas), (64 << 20, Some(2)), "what else it says holds");
+}
+
+#[test]
 fn a_block_has_a_granularity_and_what_contradicts_is_refused() {
     let machine = Machine::new("");
     let resolved = |words: &[&str]| machine.resolve(&flags(words)).map(|config| config.settings);

@@ -47,7 +47,7 @@ use crate::profile::{Profiling, Taken};
 use crate::program;
 use crate::report::{Ending, Run, Summary};
 use crate::trace::Recording;
-use hinterland_abi::{Handed, HeapMode, variables};
+use hinterland_abi::{Handed, HeapMode, Settings, variables};
 use hinterland_units::ForeignJson;
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
@@ -160,8 +160,9 @@ fn launch(args: &RunArgs, asked: Asked<'_>) -> Result<Ending, Error> {
         if let Some(tunables) = library::tunables(tunables.as_deref(), auditors.as_deref()) {
             program.set("GLIBC_TUNABLES", tunables);
         }
-        for (name, value) in settings.to_env() {
-            if value.is_empty() {
+        // A launcher inside takes what it finds for the user's word.
+        for ((name, value), (_, default)) in settings.to_env().into_iter().zip(Settings::default().to_env()) {
+            if value.is_empty() || value == default {
                 program.unset(name)
             } else {
                 program.set(name, value)
