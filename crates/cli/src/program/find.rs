@@ -49,8 +49,11 @@ pub fn find(name: &OsStr, search: &OsStr) -> Result<PathBuf, Error> {
 
 /// Whether the kernel would try to execute `path`; if not, why.
 fn executable(path: &Path) -> Result<(), String> {
-    if path.is_dir() {
-        return Err("it is a directory".into());
+    // As execve(2) has it. To look into a FIFO would wait for its writer.
+    match std::fs::metadata(path) {
+        Ok(found) if found.is_dir() => return Err("it is a directory".into()),
+        Ok(found) if !found.is_file() => return Err("it is no regular file".into()),
+        _ => {}
     }
     access(path, AccessFlags::X_OK).map_err(|errno| match errno {
         nix::errno::Errno::EACCES => "it has no execute permission (chmod +x)".into(),

@@ -31,8 +31,19 @@ fn programs_that_cannot_be_started() {
         assert_eq!(ended.status.code(), Some(code), "{program}");
         assert!(stderr.starts_with(&format!("hinterland: {program}: ")), "{stderr}");
     }
-    // Executable by its permissions, refused by the kernel alone: the ELF header promises a loader that is not there.
+    // Executable by its permissions, and nothing would ever write into it.
     let dir = tempfile::tempdir().unwrap();
+    let (fifo, search) = (dir.path().join("true"), dir.path().display());
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let (ended, _, stderr) = output(hinterland().args(["run", "--"]).arg(&fifo));
+    assert_eq!(ended.status.code(), Some(126), "{stderr}");
+    assert!(stderr.contains("cannot be executed: it is no regular file"), "{stderr}");
+    let next = format!("{search}:{}", std::env::var("PATH").unwrap());
+    for (search, code) in [(search.to_string(), 126), (next, 0)] {
+        let (ended, _, stderr) = output(hinterland().env("PATH", search).args(["run", "--quiet", "--", "true"]));
+        assert_eq!(ended.status.code(), Some(code), "{stderr}");
+    }
+    // Executable by its permissions, refused by the kernel alone: the ELF header promises a loader that is not there.
     let path = dir.path().join("orphan");
     let mut gcc = Command::new("gcc");
     gcc.args(["-x", "c", "-", "-Wl,--dynamic-linker=/nonexistent/ld-linux-x86-64.so.2", "-o"]).arg(&path);
