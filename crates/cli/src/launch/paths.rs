@@ -3,7 +3,8 @@
 use hinterland_abi::{PATH_CHANGES_MAX, PathChange, TEXT_BYTES};
 use hinterland_backend::PATHS_MAX;
 
-/// The changes since the start when `added` and `dropped` follow those `before`. `start` are the paths of the start.
+/// The changes since the start when `added` and `dropped` follow those `before`. `start` are the paths of the start. What is there already
+/// is not added again: a command that was given up, and holds all the same, may be repeated.
 ///
 /// # Errors
 /// What cannot be, for the user.
@@ -14,6 +15,11 @@ pub fn changed(
     dropped: &[String],
 ) -> Result<Vec<PathChange>, String> {
     let mut changes = before.to_vec();
+    let after = |changes: &[PathChange]| {
+        let mut now = start.to_vec();
+        PathChange::apply_all(changes, &mut now);
+        now
+    };
     for url in added {
         // One byte for the kind of change, one for the end.
         if url.len() > TEXT_BYTES - 2 || url.contains(char::is_whitespace) {
@@ -22,6 +28,9 @@ pub fn changed(
                 "--add-far: '{url}' has blanks or more than {most} bytes, which a run under way cannot be told"
             ));
         }
+        if after(&changes).contains(url) {
+            continue;
+        }
         // What was dropped since the start is as if it had stayed.
         match changes.iter().rposition(|change| *change == PathChange::Drop(url.clone())) {
             Some(at) => drop(changes.remove(at)),
@@ -29,8 +38,7 @@ pub fn changed(
         }
     }
     for url in dropped {
-        let mut now = start.to_vec();
-        PathChange::apply_all(&changes, &mut now);
+        let now = after(&changes);
         if !now.contains(url) {
             return Err(format!("--drop-far: there is no path '{url}'; there are {}", now.join(", ")));
         }
@@ -48,10 +56,8 @@ pub fn changed(
             "the paths of this run have changed {PATH_CHANGES_MAX} times, which is the most that they can"
         ));
     }
-    let mut now = start.to_vec();
-    PathChange::apply_all(&changes, &mut now);
-    if now.len() > PATHS_MAX {
-        let paths = now.len();
+    let paths = after(&changes).len();
+    if paths > PATHS_MAX {
         return Err(format!(
             "--add-far: that would be {paths} paths to far memory, and {PATHS_MAX} are the most; drop one with --drop-far"
         ));
@@ -79,6 +85,9 @@ mod tests {
         assert_eq!(now, ["unix:/b"]);
         let third = changed(&start, &second, &start, &urls(&["unix:/b"])).unwrap();
         assert_eq!(third, []);
+        // What is there is not opened again, whenever it came.
+        assert_eq!(changed(&start, &first, &urls(&["unix:/a", "compressed:1G", "unix:/b"]), &[]).unwrap(), first);
+        assert_eq!(changed(&start, &[], &urls(&["unix:/a", "unix:/a"]), &[]).unwrap(), first[..1]);
         // One for another in a single step.
         assert!(changed(&start, &[], &urls(&["unix:/a"]), &start).is_ok());
     }
