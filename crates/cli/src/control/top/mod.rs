@@ -102,14 +102,16 @@ pub fn run(args: &TopArgs) -> ExitCode {
 /// Looks again and again, until its output is closed; `only`: at the run of this launcher.
 fn look(interval: Duration, count: Option<u64>, only: Option<i32>, found: &Sender<News>) {
     let mut due = Instant::now();
-    for _ in 0..count.unwrap_or(u64::MAX) {
+    for number in 0..count.unwrap_or(u64::MAX) {
+        if number > 0 {
+            due = (due + interval).max(Instant::now());
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        }
         let (mut runs, silent) = running();
         runs.retain(|run| only.is_none_or(|pid| run.pid == pid));
         if found.send(News::Runs(runs, silent.iter().map(ToString::to_string).collect())).is_err() {
             return;
         }
-        due = (due + interval).max(Instant::now());
-        std::thread::sleep(due.saturating_duration_since(Instant::now()));
     }
 }
 
@@ -251,9 +253,6 @@ fn show(
                 News::Said(words) => view.say(words),
             }
         }
-        if count.is_some_and(|count| looks >= count) {
-            return Ok(());
-        }
         if event::poll(TICK)? {
             changed = true;
             if let event::Event::Key(key) = event::read()? {
@@ -271,6 +270,9 @@ fn show(
         }
         if changed {
             terminal.draw(|frame| view.draw(frame))?;
+        }
+        if count.is_some_and(|count| looks >= count) {
+            return Ok(());
         }
     }
     Ok(())
