@@ -50,8 +50,13 @@ documented! {
 
 /// The runs of this user that answer, and what is said of those that do not.
 pub fn running() -> (Vec<Status>, Vec<AskError>) {
+    answering(&place::launchers())
+}
+
+/// The same, of some launchers.
+pub fn answering(launchers: &[i32]) -> (Vec<Status>, Vec<AskError>) {
     let (mut runs, mut silent) = (Vec::new(), Vec::new());
-    for pid in place::launchers() {
+    for &pid in launchers {
         let ask = |mut launcher: Launcher| launcher.ask(&Request::status(), Duration::ZERO);
         match Launcher::at(pid).and_then(|launcher| launcher.map(ask).transpose()) {
             Ok(answer) => runs.extend(answer.and_then(|answer| answer.status)),

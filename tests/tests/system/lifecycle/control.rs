@@ -435,8 +435,30 @@ fn suspended(name: &str) -> Result<()> {
     listed_then.and(set_then)?;
     ensure!(figure(&running, "commands")? == 0, "it was told nothing");
     set(&running, running.pid, "32M")?.expect(0, "budget of 32 MiB")?;
+    let alone = top_beside_suspended(name, &running);
+    kill(running.pid, Signal::SIGCONT)?;
     kill(Pid::from_raw(*running.below().first().context("the program runs")?), Signal::SIGTERM)?;
     running.end()?.expect(143, "ready")?;
+    alone
+}
+
+/// `top` of one run says nothing of another, whose launcher is stopped, and does not ask it.
+fn top_beside_suspended(name: &str, suspended: &Running) -> Result<()> {
+    let mut other = Launch::new(&format!("{name}-other"), &["--local", "24M"], &[&hold()?, "16", "stay"])?;
+    other = other.with("XDG_RUNTIME_DIR", &runtime(suspended).display().to_string());
+    let mut other = other.start()?;
+    other.wait_for("ready")?;
+    let pid = other.pid.to_string();
+    let socket = runtime(suspended).join("hinterland").join(&pid);
+    suite::wait_until("a socket", || Ok(socket.exists()))?;
+    kill(suspended.pid, Signal::SIGSTOP)?;
+    suite::wait_until("it is suspended", || Ok(is_stopped(suspended.pid)))?;
+    let all = Said::of(&runtime(suspended), &["top", "--count", "1"])?.expect(0, &pid)?;
+    ensure!(all.stderr.contains("is suspended"), "{}", all.stderr);
+    let only = Said::of(&runtime(suspended), &["top", &pid, "--count", "2", "--interval", "0.1"])?.expect(0, &pid)?;
+    ensure!(only.stderr.is_empty(), "{}", only.stderr);
+    kill(Pid::from_raw(*other.below().first().context("the program runs")?), Signal::SIGTERM)?;
+    other.end()?.expect(143, "ready")?;
     Ok(())
 }
 

@@ -13,7 +13,7 @@ mod view;
 use super::ask::Launcher;
 use super::message::{Request, Status};
 use super::process;
-use super::ps::running;
+use super::ps::{answering, running};
 use super::set::ceiling;
 use crate::error::{EXIT_REFUSED, complain};
 use crate::print::{self, Reader};
@@ -107,8 +107,7 @@ fn look(interval: Duration, count: Option<u64>, only: Option<i32>, found: &Sende
             due = (due + interval).max(Instant::now());
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
         }
-        let (mut runs, silent) = running();
-        runs.retain(|run| only.is_none_or(|pid| run.pid == pid));
+        let (runs, silent) = only.map_or_else(running, |pid| answering(&[pid]));
         if found.send(News::Runs(runs, silent.iter().map(ToString::to_string).collect())).is_err() {
             return;
         }
