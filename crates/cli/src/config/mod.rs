@@ -72,6 +72,8 @@ pub struct RunConfig {
     pub local_origin: Option<String>,
     /// Those that set the bound on total RAM.
     pub ram_origin: Option<String>,
+    /// Those that name far memory.
+    pub far_origin: String,
     /// The files that were read for the run, each with what it is, in words.
     pub read: Vec<(&'static str, PathBuf)>,
 }
@@ -161,6 +163,7 @@ pub fn resolve(
         prefetch_source: origin(variables::PREFETCH),
         local_origin: origin(variables::LOCAL),
         ram_origin: origin(variables::RAM),
+        far_origin: merged.origin(variables::FAR),
         read,
     })
 }

@@ -262,8 +262,13 @@ fn each_setting_means_the_same_as_flag_as_variable_and_in_the_file() {
         let flag = setting.flag();
         let words = if setting.form == Form::Switch { vec![flag.as_str()] } else { vec![flag.as_str(), text] };
         // Where prefetcher and budgets were chosen is told, so it differs.
-        let value =
-            |config: RunConfig| RunConfig { prefetch_source: None, local_origin: None, ram_origin: None, ..config };
+        let value = |config: RunConfig| RunConfig {
+            prefetch_source: None,
+            local_origin: None,
+            ram_origin: None,
+            far_origin: String::new(),
+            ..config
+        };
         let by_flag = value(plain("").resolve(&flags(&words)).unwrap());
         let by_variable = plain("").with(setting.variable, text).resolve(&RunArgs::default());
         let by_file = plain(&format!("{} = {toml}", setting.key())).resolve(&RunArgs::default());

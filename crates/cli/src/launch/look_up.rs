@@ -48,7 +48,7 @@ fn urls(names: FarNames, added: &[String], dropped: &[String]) -> Result<FarUrls
     if let Some(pool) = urls.added.iter().find(|url| url.starts_with("etcd")) {
         return Err(format!("--add-far: '{pool}': pools in a directory are read when the run starts; name the nodes"));
     }
-    readiness::check_far(&urls.added).map_err(|why| why.to_string())?;
+    readiness::check_far("--add-far", &urls.added).map_err(|why| why.to_string())?;
     Ok(urls)
 }
 
@@ -66,7 +66,7 @@ mod tests {
         assert_eq!(found.unwrap().added, ["reference:16M"]);
         for (url, words) in [
             ("floppy:a", "there is no backend 'floppy'"),
-            ("file:/nowhere/at/all", "/nowhere/at/all"),
+            ("file:/nowhere/at/all", "--add-far: 'file:/nowhere/at/all'"),
             ("etcd://a/b", "name the nodes"),
         ] {
             let refused = look_ups.begin(names, &asked(url)).unwrap().recv().unwrap().unwrap_err();

@@ -130,7 +130,7 @@ fn launch(args: &RunArgs, asked: Asked<'_>) -> Result<Ending, Error> {
     if let Some(recording) = recording {
         recording.tell(&ledger.get().trace);
     }
-    let pools = pools::Pools::find(&config.settings, &ledger.get().rosters)?;
+    let pools = pools::Pools::find(&config.far_origin, &config.settings, &ledger.get().rosters)?;
     let mut settings = config.settings.clone();
     settings.ledger = ledger.path();
     settings.profile_memory = taken.as_ref().map(Taken::path).unwrap_or_default();
@@ -302,7 +302,7 @@ fn manageable(config: &RunConfig, name: &OsStr, file: &Path, search: &OsStr) -> 
         return Err(Error::Unmanageable { why });
     }
     readiness::check(config.features, config.settings.fault_path)?;
-    readiness::check_far(&config.settings.far)?;
+    readiness::check_far(&config.far_origin, &config.settings.far)?;
     library::find()
 }
 

@@ -120,6 +120,7 @@ mod tests {
             tape_source: None,
             local_origin: local.map(|_| "--local".into()),
             ram_origin: None,
+            far_origin: String::new(),
             read: Vec::new(),
         }
     }

@@ -31,12 +31,12 @@ struct Members {
 }
 
 impl Pools {
-    /// Reads who is listed now in each directory among the settings' far memories.
+    /// Reads who is listed now in each directory among the settings' far memories, which are written at `origin`.
     ///
     /// # Errors
     /// A directory cannot be read, or lists too few nodes.
-    pub fn find(settings: &Settings, rosters: &'static [Roster; ROSTERS_MAX]) -> Result<Pools, Error> {
-        let refuse = |why: String| Error::Setting { origin: "--far".into(), why };
+    pub fn find(origin: &str, settings: &Settings, rosters: &'static [Roster; ROSTERS_MAX]) -> Result<Pools, Error> {
+        let refuse = |why: String| Error::Setting { origin: origin.into(), why };
         let sources = Sources::new(&settings.tls, &settings.tls_ca, &settings.key_file);
         let sources = sources.map_err(|why| refuse(why.to_string()))?;
         let mut pools: Vec<Followed> = Vec::new();

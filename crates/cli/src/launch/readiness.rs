@@ -80,9 +80,10 @@ pub fn remedy(privilege: Privilege, set: FeatureSet) -> Option<(String, String)>
     Some((what, remedy))
 }
 
-/// Refuses far memory that cannot be had: a place that cannot be written or has no room, a NUMA node that is not there.
-pub fn check_far(urls: &[String]) -> Result<(), Error> {
-    let refuse = |why: String| Error::Setting { origin: "--far".into(), why };
+/// Refuses far memory that cannot be had: a place that cannot be written or has no room, a NUMA node that is not there. `origin`: where it is
+/// written.
+pub fn check_far(origin: &str, urls: &[String]) -> Result<(), Error> {
+    let refuse = |why: String| Error::Setting { origin: origin.into(), why };
     for url in urls {
         let parsed = hinterland_backend::parse(url).map_err(|error| refuse(error.to_string()))?;
         hinterland_backend::check(&parsed).map_err(|error| refuse(error.to_string()))?;

@@ -44,6 +44,22 @@ fn nonsense_is_refused_with_what_may_be_written() {
 }
 
 #[test]
+fn far_memory_that_cannot_be_had_is_refused_where_it_is_written() {
+    let here = tempfile::tempdir().unwrap();
+    let file = here.path().join("c.toml");
+    std::fs::write(&file, "far = \"file:/no/such/place\"\n").unwrap();
+    let of_file = file.display().to_string();
+    for (name, value, origin) in [
+        ("HINTERLAND_FAR", "file:/no/such/place", "HINTERLAND_FAR".to_owned()),
+        ("HINTERLAND_CONFIG", &of_file, format!("{of_file}: far")),
+    ] {
+        let (ended, _, stderr) = output(hinterland().env(name, value).args(["run", "--", "true"]));
+        assert_eq!(ended.status.code(), Some(125), "{stderr}");
+        assert!(stderr.starts_with(&format!("hinterland: {origin}: 'file:/no/such/place': ")), "{stderr}");
+    }
+}
+
+#[test]
 fn without_userfaultfd_the_remedy_is_named() {
     let stderr = refusal(&["--features", "no-uffd"]);
     assert!(stderr.contains("userfaultfd is switched off by --features no-uffd; leave that out"), "{stderr}");
