@@ -89,9 +89,16 @@ pub fn main() -> ExitCode {
             if error.kind() == clap::error::ErrorKind::UnknownArgument {
                 error.remove(clap::error::ContextKind::Suggested);
             }
-            let _ = error.print();
+            let printed = error.print();
             // Help and version are answers; everything else is a refusal, told apart from the program's own codes.
-            return if error.use_stderr() { ExitCode::from(error::EXIT_REFUSED) } else { ExitCode::SUCCESS };
+            return match printed {
+                _ if error.use_stderr() => ExitCode::from(error::EXIT_REFUSED),
+                Err(why) if why.kind() != std::io::ErrorKind::BrokenPipe => {
+                    error::complain(format_args!("stdout: {why}"));
+                    ExitCode::from(error::EXIT_REFUSED)
+                }
+                _ => ExitCode::SUCCESS,
+            };
         }
     };
     match command {

@@ -62,7 +62,8 @@ fn who_stops_reading_changes_neither_the_code_nor_the_words() {
 #[test]
 fn a_full_disk_is_an_error_of_every_command_that_prints() {
     let directory = tempfile::tempdir().unwrap();
-    for arguments in [&["doctor"][..], &["completions", "zsh"], &["doctor", "--json"]] {
+    let help = [&["--help"][..], &["run", "--help"], &["--version"]];
+    for arguments in [&["doctor"][..], &["completions", "zsh"], &["doctor", "--json"]].into_iter().chain(help) {
         let (code, words) = ended(command(directory.path(), arguments), full());
         assert_eq!((code, words.as_str()), (Some(125), "hinterland: stdout: No space left on device (os error 28)\n"));
     }
