@@ -204,7 +204,8 @@ impl BlockSource {
 
     /// Pages of a block.
     fn size(&mut self, link: &LinkEstimate, local_pages: u64) -> u32 {
-        let size = self.blocks.pages.map_or_else(|| size(link, local_pages), |pages| set_size(pages, local_pages));
+        let size =
+            self.blocks.pages.map_or_else(|| size(link, local_pages), |pages| set_block_pages(pages, local_pages));
         self.figures.size = size;
         size
     }
@@ -335,8 +336,8 @@ fn size(link: &LinkEstimate, local_pages: u64) -> u32 {
     in_delay(link).next_power_of_two().clamp(BLOCK_PAGES_MIN, BLOCK_PAGES_MAX).min(largest)
 }
 
-/// Pages of a block whose size is set, whatever it is set to.
-fn set_size(pages: u32, local_pages: u64) -> u32 {
+/// Pages of a block whose size is set, whatever it is set to: in a process that may have so many local pages.
+pub fn set_block_pages(pages: u32, local_pages: u64) -> u32 {
     let allowed = u32::try_from(local_pages / SET_LOCAL_PART).unwrap_or(u32::MAX).max(SET_ANYWAY);
     1 << pages.min(allowed).clamp(1, SET_BLOCK_PAGES_MAX).ilog2()
 }

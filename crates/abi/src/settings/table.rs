@@ -61,7 +61,7 @@ settings! {
             "How much comes to a thread that waits for a page: the page, or pages around it as well",
             "page";
         BLOCK "block" block: Option<ByteCount> = BLOCK, One("SIZE|auto"), Run,
-            "Size of a block of --granularity, which is auto then if it is not set: a power of two from 4K (the page alone) to 2M, at most a 64th of local memory",
+            "Size of a block of --granularity, which is auto then if it is not set: a power of two from 4K (the page alone) to 2M, bounded to a 64th of local memory",
             "auto: bandwidth times delay of the link, 16K to 1M", "64K";
         TAPE_BATCH "tape-batch" tape_batch_pages: Option<u32> = TAPE_PAGES, One("PAGES|auto"), Run,
             "With --tape: pages that are asked for at a time (BATCH_SIZE)",

@@ -71,6 +71,8 @@ pub struct Newest {
     pub local_ceiling_bytes: Option<u64>,
     /// The bound on RAM now.
     pub ram_budget_bytes: Option<u64>,
+    /// The size of a block now, if it is set.
+    pub block_bytes: Option<u64>,
 }
 
 /// See the module.
@@ -210,15 +212,23 @@ impl Client {
                 let LookingUp { request, until, .. } = looking_up;
                 self.command(&request, far, until, run);
             } else if let Some(waiting) = &self.waits {
-                let Newest { number, local_budget_bytes, local_ceiling_bytes, ram_budget_bytes } = waiting.newest;
+                let Newest { number, local_budget_bytes, local_ceiling_bytes, ram_budget_bytes, block_bytes } =
+                    waiting.newest;
                 let applied = run.is_applied(number);
                 if !applied && now < waiting.until {
                     break;
                 }
                 let (behind_count, behind) = if applied { (0, Vec::new()) } else { run.behind(number) };
                 self.waits = None;
-                let change =
-                    Change { number, local_budget_bytes, local_ceiling_bytes, ram_budget_bytes, behind_count, behind };
+                let change = Change {
+                    number,
+                    local_budget_bytes,
+                    local_ceiling_bytes,
+                    ram_budget_bytes,
+                    block_bytes,
+                    behind_count,
+                    behind,
+                };
                 self.say(&Answer::of_change(change));
             } else if let Some(end) = self.received.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.received.drain(..=end).collect();
@@ -354,7 +364,13 @@ mod tests {
             }
             self.commanded.push(written);
             let number = self.commanded.len() as u64;
-            Ok(Newest { number, local_budget_bytes: 5, local_ceiling_bytes: None, ram_budget_bytes: None })
+            Ok(Newest {
+                number,
+                local_budget_bytes: 5,
+                local_ceiling_bytes: None,
+                ram_budget_bytes: None,
+                block_bytes: None,
+            })
         }
 
         fn is_applied(&mut self, number: u64) -> bool {

@@ -99,7 +99,7 @@ documented! {
         /// How much comes to a thread that waits for a page now: `page`, `block`, `both` or `auto`.
         #[serde(default)]
         pub granularity: String,
-        /// The size of a block now, or null for what it is by itself.
+        /// The size of a block now, or null for what it is by itself: what is set, bounded to a 64th of the local budget. In a process it is bounded by its share of that budget.
         #[serde(default)]
         pub block_bytes: Option<u64>,
         /// Local memory: pages that processes share since a fork count once.
@@ -146,6 +146,9 @@ documented! {
         /// The bound on RAM now, or null.
         #[serde(default)]
         pub ram_budget_bytes: Option<u64>,
+        /// The size of a block now, bounded by the local budget, or null for what it is by itself.
+        #[serde(default)]
+        pub block_bytes: Option<u64>,
         /// Processes that have not acknowledged it.
         pub behind_count: u64,
         /// These, at most 64.

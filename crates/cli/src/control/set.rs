@@ -89,7 +89,8 @@ pub fn run(args: &SetArgs) -> ExitCode {
                 cpus => format!("keep the pager's own threads to {} processors", Foreign(cpus)),
             });
             let blocks = args.what.granularity.is_some() || args.what.block.is_some();
-            let blocks = blocks.then(|| "have the new granularity and block size".to_owned());
+            let size = change.block_bytes.map_or(String::new(), |size| format!(" ({})", bytes(size)));
+            let blocks = blocks.then(|| format!("have the new granularity and block size{size}"));
             let has_paths = !args.what.add_far.is_empty() || !args.what.drop_far.is_empty();
             let paths = has_paths.then(|| "have the new paths to far memory, and nothing on the old ones".to_owned());
             let done: Vec<String> = local.into_iter().chain(ram).chain(cpus).chain(blocks).chain(paths).collect();
@@ -172,6 +173,7 @@ mod tests {
             local_budget_bytes,
             local_ceiling_bytes: Some(2 << 30),
             ram_budget_bytes,
+            block_bytes: None,
             behind_count: 4,
             behind,
         };

@@ -198,6 +198,14 @@ impl Run<'_, '_> {
         commanded.map_or((of_start.granularity, of_start.block), |(how, pages)| (how, pages.map(bytes)))
     }
 
+    /// The size of a block that is set, as the local budget bounds it.
+    fn block_bytes(&self) -> Option<u64> {
+        let pages = |bytes: u64| bytes / PAGE_BYTES as u64;
+        let set = self.blocks().1.map(|size| u32::try_from(pages(size.0)).unwrap_or(u32::MAX))?;
+        let bounded = hinterland_policy::set_block_pages(set, pages(self.local_budget_bytes()));
+        Some(u64::from(bounded) * PAGE_BYTES as u64)
+    }
+
     fn ram_budget_bytes(&self) -> Option<u64> {
         let of_start = match self.about.config.settings.ram {
             Some(Budget::Bytes(bytes)) => Some(bytes.0),
@@ -242,7 +250,6 @@ impl Run<'_, '_> {
         let config = self.about.config;
         let commands = &self.ledger.get().commands;
         let (seen, used) = (counters.prefetched_unmapped_pages, counters.prefetch_hits_observed);
-        let blocks = self.blocks();
         let principal = rows.iter().max_by_key(|row| row.now.managed_bytes);
         Status {
             pid: nix::unistd::getpid().as_raw(),
@@ -254,8 +261,8 @@ impl Run<'_, '_> {
             local_ceiling_bytes: self.keeper.as_ref().map(Keeper::ceiling),
             ram_budget_bytes: self.ram_budget_bytes(),
             pager_cpus: self.pager_cpus(),
-            granularity: blocks.0.to_string(),
-            block_bytes: blocks.1.map(|size| size.0),
+            granularity: self.blocks().0.to_string(),
+            block_bytes: self.block_bytes(),
             local_bytes: now.counted_local_bytes,
             total_ram_bytes: now.total_ram_bytes,
             managed_bytes: now.managed_bytes,
@@ -326,7 +333,13 @@ impl Commanded for Run<'_, '_> {
         self.about.status = None;
         let (local_budget_bytes, ram_budget_bytes) = (self.local_budget_bytes(), self.ram_budget_bytes());
         let local_ceiling_bytes = self.keeper.as_ref().map(Keeper::ceiling);
-        Ok(Newest { number, local_budget_bytes, local_ceiling_bytes, ram_budget_bytes })
+        Ok(Newest {
+            number,
+            local_budget_bytes,
+            local_ceiling_bytes,
+            ram_budget_bytes,
+            block_bytes: self.block_bytes(),
+        })
     }
 
     fn is_applied(&mut self, number: u64) -> bool {

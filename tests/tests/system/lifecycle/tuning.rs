@@ -154,9 +154,13 @@ fn block(test: &str, path: &str) -> Result<()> {
         suite::wait_until(what, || Ok(prefetched()? > before + 1000))
     };
     comes("pages of blocks of 16 KiB")?;
-    expect_set(&running, &["--block", "2M"], 0, "have the new granularity and block size")?;
-    brings("block", Some(2 << 20))?;
-    comes("pages of blocks of 2 MiB")?;
+    // A 64th of local memory is less.
+    expect_set(&running, &["--block", "2M"], 0, "have the new granularity and block size (512 KiB)")?;
+    brings("block", Some(512 << 10))?;
+    comes("pages of blocks of 512 KiB")?;
+    expect_set(&running, &["--local", "24M"], 0, "budget of 24 MiB")?;
+    brings("block", Some(256 << 10))?;
+    expect_set(&running, &["--local", "32M"], 0, "budget of 32 MiB")?;
     expect_set(&running, &["--granularity", "page", "--block", "auto"], 0, "have the new granularity and block size")?;
     brings("page", None)?;
     expect_set(&running, &["--block", "64K"], 0, "have the new granularity and block size")?;
