@@ -480,6 +480,12 @@ mod tests {
         // Bulk has no more than its half, also when demands are over.
         let (bulk_ns, demands) = done(LinkShare::Fixed(50));
         assert!(demands == 40 && (7_900..8_500).contains(&bulk_ns), "{bulk_ns} ns");
+        // Demands of a page, too, have no more than their part.
+        let mut link = Link::new(&LinkModel { share: LinkShare::Fixed(25), ..model(Duplex::Full) });
+        link.submit(0, 'b', Direction::In, 400 * PAGE, Priority::Prefetch);
+        (0..400).for_each(|_| link.submit(0, 'd', Direction::In, PAGE, Priority::Demand));
+        let demands = run(&mut link, 1_000 + 40_000).iter().filter(|(_, who)| *who == 'd').count();
+        assert!((99..=101).contains(&demands), "{demands} of 400 pages");
         // Demands that want more than their share wait for bulk.
         let mut link = Link::new(&LinkModel { share: LinkShare::Weighted(20), ..model(Duplex::Full) });
         link.submit(0, 'b', Direction::In, 8 * PAGE, Priority::Prefetch);

@@ -10,6 +10,8 @@
 //! is being sent. A client cannot recall what the other side has sent already; it bounds how much of its bulk is under way
 //! ([`window_bytes`](LinkScheduler::window_bytes)): no more than bulk's share of what the link holds, so that nothing queues behind it.
 //!
+//! A piece is not cut, so a slot may be overdrawn: the rest is owed, and taken off that side's next ones (deficit round robin, Shreedhar and Varghese 1995).
+//!
 //! Among themselves, classes of bulk are served as 4 : 2 : 1, by start-time fair queueing (Goyal et al. 1996). No clock: times are arguments.
 
 use crate::Priority;
@@ -93,14 +95,21 @@ pub struct LinkScheduler {
     share: LinkShare,
     /// For demands, now.
     percent: u8,
-    /// Fixed: the slot is one of demands, and so many bytes of it are left.
+    /// Fixed: the slot is one of demands, and bytes that demands and bulk have left; of the side whose slot it is more than none, of the other
+    /// one what it owes.
     slot_is_demand: bool,
-    slot_left: u64,
+    slot_left: [i64; 2],
     /// Weighted: what each class has had, by its weight; demands and bulk, then the classes of bulk.
     level: [u64; 2],
     levels_of_bulk: [u64; 4],
     /// The classes that waited when it was looked at last.
     waited: [bool; 4],
+}
+
+/// Of a slot of demands, beside one of bulk; at least one.
+fn demand_slot_bytes(percent: u8) -> i64 {
+    let percent = i64::from(percent.min(99));
+    SLOT_BYTES.cast_signed() * percent / (100 - percent)
 }
 
 /// In the order of urgency.
@@ -118,7 +127,7 @@ impl LinkScheduler {
             share,
             percent,
             slot_is_demand: true,
-            slot_left: SLOT_BYTES * u64::from(percent) / u64::from(100 - percent.min(99)),
+            slot_left: [demand_slot_bytes(percent), 0],
             level: [0; 2],
             levels_of_bulk: [0; 4],
             waited: [false; 4],
@@ -141,7 +150,9 @@ impl LinkScheduler {
         let is_demand = match self.share {
             LinkShare::Strict => demand,
             LinkShare::Fixed(_) => match (self.slot_is_demand, demand, bulk) {
-                (true, false, _) | (false, _, false) => return Some(Turn::Pass(self.slot_left.min(PASSED_BYTES_MAX))),
+                (true, false, _) | (false, _, false) => {
+                    return Some(Turn::Pass(self.slot_bytes_left().min(PASSED_BYTES_MAX)));
+                }
                 (is_demand, ..) => is_demand,
             },
             LinkShare::Weighted(_) | LinkShare::Auto => demand && (!bulk || self.level[0] <= self.level[1]),
@@ -188,13 +199,24 @@ impl LinkScheduler {
 
     /// So much of a slot has passed.
     pub fn passed(&mut self, bytes: u64) {
-        self.slot_left = self.slot_left.saturating_sub(bytes);
-        if self.slot_left == 0 {
-            self.slot_is_demand = !self.slot_is_demand;
-            let percent = u64::from(self.percent.min(99));
-            self.slot_left =
-                if self.slot_is_demand { SLOT_BYTES * percent / (100 - percent) } else { SLOT_BYTES }.max(1);
+        if let LinkShare::Fixed(_) = self.share {
+            *self.slot() -= i64::try_from(bytes).unwrap_or(i64::MAX);
+            while *self.slot() <= 0 {
+                self.slot_is_demand = !self.slot_is_demand;
+                let bytes =
+                    if self.slot_is_demand { demand_slot_bytes(self.percent) } else { SLOT_BYTES.cast_signed() };
+                *self.slot() += bytes;
+            }
         }
+    }
+
+    /// What is left to the side whose slot it is.
+    fn slot(&mut self) -> &mut i64 {
+        &mut self.slot_left[usize::from(!self.slot_is_demand)]
+    }
+
+    fn slot_bytes_left(&mut self) -> u64 {
+        self.slot().unsigned_abs()
     }
 
     /// A demand waited so long behind others, and takes so long by itself: `auto` has demands have more, or bulk a little.
@@ -231,15 +253,18 @@ mod tests {
 
     const ALL: [LinkShare; 4] = [LinkShare::Strict, LinkShare::Fixed(25), LinkShare::Weighted(25), LinkShare::Auto];
 
-    /// Bytes of each class, and passed, after so many turns with these waiting.
+    /// Bytes of each class, and passed, after so many turns with these waiting: lines, and pages of bulk.
     fn served(scheduler: &mut LinkScheduler, waits: [bool; 4], turns: u32) -> ([u64; 4], u64) {
+        served_in_pieces(scheduler, waits, turns, 64)
+    }
+
+    fn served_in_pieces(scheduler: &mut LinkScheduler, waits: [bool; 4], turns: u32, demand: u64) -> ([u64; 4], u64) {
         let (mut bytes, mut passed) = ([0; 4], 0);
         for _ in 0..turns {
             match scheduler.next(waits).expect("somebody waits") {
                 Turn::Send(class) => {
                     assert!(waits[class as usize], "{class:?} does not wait");
-                    // A line, or a page.
-                    let piece = if class == Priority::Demand { 64 } else { 4096 };
+                    let piece = if class == Priority::Demand { demand } else { 4096 };
                     scheduler.sent(class, piece);
                     bytes[class as usize] += piece;
                 }
@@ -259,20 +284,28 @@ mod tests {
     #[test]
     fn shares_are_kept_when_all_wait() {
         for (share, wanted) in [
+            (LinkShare::Fixed(5), 5),
             (LinkShare::Fixed(25), 25),
+            (LinkShare::Fixed(60), 60),
             (LinkShare::Fixed(80), 80),
             (LinkShare::Weighted(25), 25),
             (LinkShare::Weighted(5), 5),
         ] {
-            let (bytes, passed) = served(&mut LinkScheduler::new(share), [true; 4], 100_000);
-            let all: u64 = bytes.iter().sum();
-            assert!(percent(bytes[0], all).abs_diff(wanted) <= 1 && passed == 0, "{share}: {bytes:?}");
-            let bulk: u64 = bytes[1..].iter().sum();
-            let parts: [u64; 3] = array::from_fn(|class| percent(bytes[class + 1], bulk));
-            assert!(
-                [57, 28, 14].iter().zip(parts).all(|(wanted, part)| part.abs_diff(*wanted) <= 2),
-                "{share}: {parts:?}"
-            );
+            for demand in [64, 1500, 4096, 65_536] {
+                let mut scheduler = LinkScheduler::new(share);
+                let (bytes, passed) = served_in_pieces(&mut scheduler, [true; 4], 100_000, demand);
+                let all: u64 = bytes.iter().sum();
+                assert!(
+                    percent(bytes[0], all).abs_diff(wanted) <= 1 && passed == 0,
+                    "{share}, demands of {demand}: {bytes:?}"
+                );
+                let bulk: u64 = bytes[1..].iter().sum();
+                let parts: [u64; 3] = array::from_fn(|class| percent(bytes[class + 1], bulk));
+                assert!(
+                    [57, 28, 14].iter().zip(parts).all(|(wanted, part)| part.abs_diff(*wanted) <= 2),
+                    "{share}, demands of {demand}: {parts:?}"
+                );
+            }
         }
         assert_eq!(served(&mut LinkScheduler::new(LinkShare::Strict), [true; 4], 100).0, [6_400, 0, 0, 0]);
         assert_eq!(
