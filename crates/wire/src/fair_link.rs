@@ -84,6 +84,9 @@ trait Queue {
     fn urgency(&self) -> Option<Priority>;
 }
 
+/// Rows in which nothing waits that are kept at most: tenants, and programs of each.
+const IDLE_ROWS_MAX: usize = 16;
+
 /// Rows that have equal parts.
 #[derive(Debug)]
 struct Fair<Q> {
@@ -132,11 +135,17 @@ impl<Q: Queue> Fair<Q> {
         &mut self.rows[row].queue
     }
 
-    /// A row has had its turn. Rows are forgotten when nothing waits there, and what they have had counts no more.
+    /// A row has had its turn. Where nothing waits, and what the row has had counts no more, it is kept for what its classes have learned, until others
+    /// have taken its place.
     fn sent(&mut self, row: usize, bytes: u64) {
         self.time = self.rows[row].start;
         self.rows[row].start += bytes;
-        self.rows.retain(|row| row.queue.urgency().is_some() || row.start > self.time);
+        let is_idle = |row: &Row<Q>| row.queue.urgency().is_none() && row.start <= self.time;
+        while self.rows.iter().filter(|row| is_idle(row)).count() > IDLE_ROWS_MAX {
+            let idle = self.rows.iter().enumerate().filter(|(_, row)| is_idle(row));
+            let oldest = idle.min_by_key(|(_, row)| row.start).map(|(index, _)| index);
+            self.rows.remove(oldest.expect("there are more than none"));
+        }
     }
 }
 
@@ -288,7 +297,33 @@ mod tests {
                 assert_eq!(link.pop(0, |_| 1), Some(((round, piece), PAGE)));
             }
             assert_eq!((link.pop(0, |_| 1), link.any(), link.waiting()), (None, None, 0));
-            assert!(link.tenants.rows.len() <= 2, "{} rows", link.tenants.rows.len());
+            assert!(link.tenants.rows.len() <= IDLE_ROWS_MAX + 1, "{} rows", link.tenants.rows.len());
         }
+        for program in 0..1000 {
+            (0..2).for_each(|piece| link.push(channel(1, program, Priority::Migration), PAGE, 0, (program, piece)));
+            (0..2).for_each(|piece| assert_eq!(link.pop(0, |_| 1), Some(((program, piece), PAGE))));
+        }
+        let programs = link.tenants.rows.iter().map(|tenant| tenant.queue.rows.len()).max();
+        assert!(programs <= Some(IDLE_ROWS_MAX + 2), "{programs:?} programs");
+    }
+
+    /// A program of single demands, between which others have their turns.
+    #[test]
+    fn what_demands_waited_is_known_when_the_next_one_comes() {
+        let (mut link, mut shares) = (FairLink::new(LinkShare::Auto), Vec::new());
+        let (one, other) = (channel(1, 1, Priority::Demand), channel(2, 2, Priority::Migration));
+        for round in 0..5 {
+            link.push(one, PAGE, 0, "one");
+            for _ in 0..3 {
+                link.push(other, PAGE, 0, "other");
+            }
+            // Each waits for much longer than it takes.
+            while link.pop(1000, |_| 1).is_some() {}
+            let tenant = link.tenants.rows.iter().find(|row| row.number == 1);
+            let program = tenant.and_then(|row| row.queue.rows.first());
+            shares.push(program.map(|row| row.queue.scheduler.percent()));
+            assert_eq!(link.waiting(), 0, "round {round}");
+        }
+        assert_eq!(shares, [35, 55, 75, 90, 90].map(Some), "auto begins at 15, and has not forgotten");
     }
 }
