@@ -254,6 +254,22 @@ mod tests {
         assert_eq!(known(LinkShare::Fixed(20), 297_000, 33_000).grant(Direction::In, false, 0), Grant::Bytes(2 * page));
     }
 
+    #[test]
+    fn with_strict_each_thread_has_a_page_beside_a_demand_and_no_more() {
+        let link = known(LinkShare::Strict, 297_000, 33_000);
+        let mut callers = [(); 4].map(|()| UnderWay::none(&link, Direction::In));
+        for caller in &mut callers {
+            // A part of a page is one page.
+            let granted = link.grant(Direction::In, true, caller.bytes());
+            assert_eq!(granted, Grant::Bytes(PAGE_BYTES as u64 / MESSAGES_OF_A_WINDOW));
+            caller.begin(PAGE_BYTES);
+            assert_eq!(link.grant(Direction::In, true, caller.bytes()), Grant::Wait);
+        }
+        callers[0].end(PAGE_BYTES);
+        assert_ne!(link.grant(Direction::In, true, callers[0].bytes()), Grant::Wait, "nothing would wake it");
+        assert_eq!(link.grant(Direction::In, true, callers[1].bytes()), Grant::Wait);
+    }
+
     /// One demand after another beside bulk, over a link that serves all in the order of their coming, in virtual time: the 99th percentile of what
     /// demands take, in percent of what one takes alone, and bulk's percent of the link.
     fn beside_bulk(share: LinkShare, delay_ns: u64, page_ns: u64, think_ns: u64) -> (u64, u64) {
