@@ -15,11 +15,14 @@ impl Machine<'_> {
         if victim != NO_LINE {
             self.write_back(victim);
         }
-        self.fetch(miss);
+        if !self.fetch(miss) {
+            self.counts.accesses_blocked += 1;
+            self.blocked.push_back(miss);
+        }
     }
 
-    /// Serves a miss from local memory, or asks remote memory.
-    pub(super) fn fetch(&mut self, miss: u32) {
+    /// Serves a miss from local memory, or asks remote memory; `false` if neither buffer has room.
+    fn fetch(&mut self, miss: u32) -> bool {
         let page = self.misses[miss as usize].page();
         if self.scheme == Scheme::Local {
             self.counts.local += 1;
@@ -32,9 +35,9 @@ impl Machine<'_> {
             let last = &mut self.last_waiter[page as usize];
             self.waiter_before[miss as usize] = std::mem::replace(last, miss);
         } else {
-            self.counts.accesses_blocked += 1;
-            self.blocked.push_back(miss);
+            return false;
         }
+        true
     }
 
     /// One access of local memory: translation, the DRAM's latency, the bus.
@@ -100,10 +103,13 @@ impl Machine<'_> {
             || self.inflight_lines.len() < self.parameters.inflight_sub_blocks
     }
 
-    /// An entry of a buffer is free: what waits longest for one tries again.
+    /// An entry of a buffer may be free, or a page be local: those that were blocked go on in the order of their coming, until one finds no room. (A
+    /// line that comes late frees no entry: its page did.)
     pub(super) fn unblock(&mut self) {
-        if let Some(miss) = self.blocked.pop_front() {
-            self.fetch(miss);
+        while let Some(miss) = self.blocked.front().copied()
+            && self.fetch(miss)
+        {
+            self.blocked.pop_front();
         }
     }
 
@@ -235,5 +241,55 @@ impl Machine<'_> {
         let bytes = LINE_BYTES + self.parameters.request_bytes;
         let at = self.components[component].up.send(Granularity::Line, self.now, bytes);
         self.at(at, Event::LineWritten { component });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filter::{Miss, Stream};
+    use crate::parameters::Parameters;
+    use crate::programs::{Programs, Running};
+    use std::cmp::Reverse;
+
+    #[test]
+    fn what_finds_no_room_goes_on_in_the_order_of_its_coming() {
+        // Two lines of the first page have the one entry for lines, which is free when the second has come.
+        let lines = [0, 1, 64, 128, 192];
+        let miss = |line| Miss {
+            line,
+            dirty_victim: NO_LINE,
+            after: 0,
+            instructions: 1,
+            after_cycles: 0,
+            is_load: true,
+            core: 0,
+        };
+        let misses: Vec<Miss> = lines.map(miss).to_vec();
+        let stream = Stream {
+            misses,
+            pages: 4,
+            touched_pages: 4,
+            references: 5,
+            instructions: 5,
+            cores: 1,
+            ..Stream::default()
+        };
+        let programs = Programs::new(&[Running { stream: &stream, compressed_bytes: &[1024; 4] }]);
+        let parameters =
+            Parameters { inflight_sub_blocks: 1, inflight_pages: 1, local_percent: 99, ..Parameters::paper() };
+        let mut machine = Machine::new(&programs, Scheme::Ours, &parameters);
+        let (mut ready, mut done) = (Vec::new(), Vec::new());
+        machine.cores.start(&mut ready);
+        machine.ask_later(&mut ready);
+        while let Some(Reverse((at, _, event))) = machine.events.pop() {
+            machine.now = at;
+            if let Event::Done { miss } = event {
+                done.push(miss);
+            }
+            machine.carry_out(event, &mut ready);
+        }
+        assert_eq!(done, [0, 1, 2, 3, 4]);
+        assert_eq!(machine.counts.accesses_blocked, 3, "each is blocked once");
     }
 }

@@ -51,6 +51,22 @@ fn an_access_waits_when_both_buffers_are_full() {
     assert_eq!((counts.lines_asked, counts.pages_asked, counts.accesses_blocked), (1, 3, 0));
 }
 
+/// Twenty lines of a page are blocked behind another page; those that find it local when it has come ask for nothing whose coming would let the next one go.
+#[test]
+fn what_was_blocked_and_is_local_now_keeps_none_behind_it_waiting() {
+    let parameters = Parameters { inflight_pages: 1, inflight_sub_blocks: 1, ..plain() };
+    let lines = [0].into_iter().chain(64..84).chain([128, 192]);
+    let stream = stream(lines.map(load).collect());
+    for scheme in [Scheme::Pq, Scheme::Ours] {
+        let counts = run(&stream, scheme, &parameters).counts;
+        assert_eq!(
+            (counts.accesses, counts.accesses_blocked),
+            (23, 22),
+            "{scheme:?}: each is blocked once, {counts:?}"
+        );
+    }
+}
+
 #[test]
 fn the_page_cancels_lines_in_the_queue_and_late_ones_are_ignored() {
     // Lines have a thousandth of the link: the first is on its way when its page comes, the second still waits in the queue.
