@@ -42,6 +42,8 @@ pub struct Limits {
 struct Row {
     /// `None`: it has no far memory yet.
     backend: Option<usize>,
+    /// When it is there, and has its far memory.
+    ready_ms: u64,
     running: u32,
     local_mib: u64,
     far_mib: u64,
@@ -129,6 +131,16 @@ impl Fleet {
         assert!(row.running <= self.machine.cores && row.local_mib <= self.machine.memory_mib, "more than it has");
         self.list(machine);
         self.first_new = self.first_new.max(machine as usize + 1);
+    }
+
+    /// A machine that runs nothing is new, or switched, and ready then.
+    pub fn prepare(&mut self, machine: u32, ready_ms: u64) {
+        self.rows[machine as usize].ready_ms = ready_ms;
+    }
+
+    /// When programs can run on a machine.
+    pub fn ready_ms(&self, machine: u32) -> u64 {
+        self.rows[machine as usize].ready_ms
     }
 
     /// A program that was started there has ended.

@@ -89,12 +89,14 @@ pub fn simulate(programs: &Programs, run: &Run) -> Result<Figures, String> {
             waiting.pop_front();
             let demand = started_with(&demands, program, backend);
             fleet.start(machine, backend, demand);
-            let begins_ms = match start {
-                Start::Warm | Start::Free => 0,
-                Start::Switched => run.switch_ms,
-                Start::New => run.new_ms,
-            };
-            running.push(Reverse((now + begins_ms + demand.run_ms, started, machine, program, backend)));
+            match start {
+                Start::Warm | Start::Free => {}
+                Start::Switched => fleet.prepare(machine, now + run.switch_ms),
+                Start::New => fleet.prepare(machine, now + run.new_ms),
+            }
+            // Beside others on a machine that is not ready yet it waits as they do.
+            let begins_ms = now.max(fleet.ready_ms(machine));
+            running.push(Reverse((begins_ms + demand.run_ms, started, machine, program, backend)));
             started += 1;
             figures.starts[start as usize] += u64::from(is_measured);
             figures.all_local += u64::from(is_measured && backend.is_none());

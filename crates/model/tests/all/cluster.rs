@@ -163,6 +163,19 @@ fn throughput_is_what_fits_by_how_long_it_takes() {
     assert_eq!(ended(Some(1.2), 0), ended(None, 0), "far memory brings the other one nothing");
 }
 
+/// Four programs arrive within a second for one new machine, which is there after a minute: they end when they have run from then on.
+#[test]
+fn a_program_begins_when_its_machine_is_ready() {
+    let programs = two();
+    let ended = |slowdown, new_ms, until_ms| {
+        let run = Run { machines: 1, new_ms, warm_up_ms: 0, measured_ms: until_ms, ..run(slowdown, 100, 1) };
+        simulate(&programs, &run).expect("it runs").ended
+    };
+    assert_eq!((ended(Some(1.2), 60_000, 169_000), ended(Some(1.2), 60_000, 172_000)), (0, 4));
+    assert_eq!((ended(None, 60_000, 159_000), ended(None, 60_000, 162_000)), (0, 2));
+    assert_eq!((ended(None, 0, 99_000), ended(None, 0, 102_000)), (0, 2));
+}
+
 #[test]
 fn the_same_seed_is_the_same_run() {
     let programs = two();

@@ -172,16 +172,33 @@ fn loads_and_stores_of_any_program_are_replayed_and_wrong_ones_named_with_their_
     );
 }
 
-#[test]
-fn a_cluster_is_simulated_and_its_json_has_a_row_for_each_mix_and_slowdown() {
+/// A file of two programs, of which the first is friendly.
+fn measured(file: &str, cpu_seconds: f64) -> String {
     let point = |percent, slowdown| serde_json::json!({"backend": "ssd", "local_percent": percent, "slowdown": slowdown, "far_bytes_per_second": 1e6});
-    let program = |name, points: &[serde_json::Value]| serde_json::json!({"name": name, "touched_bytes": 1 << 30, "cpu_seconds": 10.0, "points": points});
+    let program = |name, points: &[serde_json::Value]| serde_json::json!({"name": name, "touched_bytes": 1 << 30, "cpu_seconds": cpu_seconds, "points": points});
     let ssd = serde_json::json!({"name": "ssd", "cost": 0.05, "bytes_per_second": 5e8, "capacity_gib": 1024, "local_bytes_per_byte": 0.0});
     let programs = [program("a", &[point(50, 1.1), point(20, 1.4)]), program("b", &[point(80, 1.4)])];
-    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("programs.json");
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(file);
     let text = serde_json::json!({"version": 1, "backends": [ssd], "programs": programs}).to_string();
     std::fs::write(&path, text).expect("written");
-    let programs = format!("cluster --programs {}", path.display());
+    path.display().to_string()
+}
+
+/// New machines are there after a minute, which is longer than these programs run: figures are taken when they are.
+#[test]
+fn programs_that_are_shorter_than_a_machine_takes_to_be_made_are_measured_on_machines_that_are_there() {
+    let programs = measured("short.json", 0.1);
+    let answer = model(&format!("cluster --programs {programs} --machines 50 --slowdown 1.2 --friendly 100 --json"));
+    let report: serde_json::Value = serde_json::from_slice(&answer.stdout).expect("JSON");
+    // Seven programs of 9.1 GiB fit into 64, and each runs for 0.1 s × 9.1.
+    let (wanted, got) =
+        (50.0 * 7.0 * 3600.0 / 0.91, report["rows"][0]["programs_per_hour"].as_f64().expect("a number"));
+    assert!((got / wanted - 1.0).abs() < 0.05, "{got} an hour, not {wanted}");
+}
+
+#[test]
+fn a_cluster_is_simulated_and_its_json_has_a_row_for_each_mix_and_slowdown() {
+    let programs = format!("cluster --programs {}", measured("programs.json", 10.0));
     let line = &format!("{programs} --machines 20 --slowdown 1.2,1.4 --friendly 0,50,100 --json");
     let first = model(line);
     assert!(first.status.success(), "{first:?}");
