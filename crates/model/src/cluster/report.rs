@@ -74,7 +74,7 @@ pub struct Report {
 /// Simulates what was asked for.
 ///
 /// # Errors
-/// As [`simulate`].
+/// As [`simulate`], or if nothing is measured.
 pub fn make(request: &Request) -> Result<Report, String> {
     let mut rows = Vec::new();
     for friendly_percent in &request.friendly {
@@ -83,6 +83,11 @@ pub fn make(request: &Request) -> Result<Report, String> {
             simulate(&request.programs, &Run { mix, slowdown, ..request.run })
         };
         let without = one(None)?;
+        if without.ended == 0 {
+            return Err(format!(
+                "without far memory no program ends in the measured time, {friendly_percent} % of them friendly; take more --machines or --cores, or a larger --load"
+            ));
+        }
         rows.push(row(request, *friendly_percent, None, &without, &without));
         for slowdown in &request.slowdowns {
             rows.push(row(request, *friendly_percent, Some(*slowdown), &one(Some(*slowdown))?, &without));

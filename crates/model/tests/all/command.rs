@@ -207,7 +207,14 @@ fn a_cluster_is_simulated_and_its_json_has_a_row_for_each_mix_and_slowdown() {
     assert_eq!((rows.len(), &rows[0]["slowdown"], &rows[0]["gain"]), (9, &serde_json::Value::Null, &1.0.into()));
     assert!(rows.iter().all(|row| row["programs_per_hour"].as_f64() > Some(0.0)), "{rows:?}");
     assert_eq!(first.stdout, model(line).stdout);
-    for (words, said) in [("--slowdown 0.9", "is no slowdown"), ("--backends tape", "is no backend")] {
+    for (words, said) in [
+        ("--slowdown 0.9", "is no slowdown"),
+        ("--backends tape", "is no backend"),
+        (
+            "--machines 1 --cores 1 --load 1 --friendly 50",
+            "no program ends in the measured time, 50 % of them friendly",
+        ),
+    ] {
         let answer = model(&format!("{programs} {words}"));
         assert_eq!(answer.status.code(), Some(125), "{words}");
         assert!(String::from_utf8_lossy(&answer.stderr).contains(said), "{words}: {answer:?}");
