@@ -88,7 +88,6 @@ class Measure:
             bandwidth = {"rdma-25g": 25e9, "tcp-10g": 10e9, "ssd": 4e9}.get(backend["link"]) or float(backend["link"].split(":")[1].removesuffix("Gb/s")) * 1e9
             return {
                 "name": backend["name"],
-                "cost": backend["cost"],
                 "bytes_per_second": bandwidth / 8 * (PROCESSORS if backend["name"] == "compressed" else 1),
                 "capacity_gib": CAPACITY_GIB[backend["name"]],
                 "local_bytes_per_byte": COMPRESSED_TO if backend["name"] == "compressed" else 0.0,

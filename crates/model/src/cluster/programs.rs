@@ -8,6 +8,8 @@ const VERSION: u64 = 1;
 /// A program is friendly if its best backend keeps this slowdown with at most this part of the memory local.
 const FRIENDLY_SLOWDOWN: f64 = 1.4;
 const FRIENDLY_LOCAL_PERCENT: f64 = 50.0;
+/// Far memory of a machine at most, in GiB: 1 ZiB, which as MiB fits in 64 bits with all that is added to it.
+const CAPACITY_GIB_MAX: u64 = 1 << 40;
 
 /// Programs and the far memory that they were measured with.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
@@ -24,11 +26,9 @@ pub struct Programs {
 pub struct Backend {
     /// What points call it.
     pub name: String,
-    /// Of a GiB, beside a GiB of local memory.
-    pub cost: f64,
-    /// What the path of a machine carries.
+    /// What the path of a machine carries, at least 1.
     pub bytes_per_second: f64,
-    /// What a machine has of it, in GiB.
+    /// What a machine has of it, in GiB: from 1 to [`CAPACITY_GIB_MAX`].
     pub capacity_gib: u64,
     /// Local memory that a byte of it takes: compressed pages stay in the machine.
     pub local_bytes_per_byte: f64,
@@ -66,7 +66,8 @@ impl Program {
         self.points.iter().filter(move |point| point.backend == backend && point.slowdown <= slowdown)
     }
 
-    /// Whether much of its memory may be far.
+    /// Whether much of its memory may be far, on any of the backends that it was measured with: also on those that are left out, so that a mix of
+    /// programs is the same whichever backends there are.
     pub fn is_friendly(&self) -> bool {
         let keeps =
             |point: &Point| point.slowdown <= FRIENDLY_SLOWDOWN && point.local_percent <= FRIENDLY_LOCAL_PERCENT;
@@ -87,12 +88,17 @@ impl Programs {
         if read.backends.is_empty() || read.programs.is_empty() {
             return Err("no backend, or no program".into());
         }
-        for backend in &read.backends {
-            let Backend { name, cost, bytes_per_second, local_bytes_per_byte, .. } = backend;
-            if !(*cost > 0.0 && *bytes_per_second > 0.0 && (0.0..1.0).contains(local_bytes_per_byte)) {
-                return Err(format!(
-                    "backend '{name}': cost and bandwidth are above 0, and it takes less memory than it has"
-                ));
+        for (at, backend) in read.backends.iter().enumerate() {
+            let Backend { name, bytes_per_second, capacity_gib, local_bytes_per_byte } = backend;
+            let bad = |why: &str| Err(format!("backend '{name}': {why}"));
+            if !((1.0..1e15).contains(bytes_per_second) && (0.0..1.0).contains(local_bytes_per_byte)) {
+                return bad("its path carries a byte a second or more, and it takes less memory than it has");
+            }
+            if !(1..=CAPACITY_GIB_MAX).contains(capacity_gib) {
+                return bad(&format!("its capacity is 1 to {CAPACITY_GIB_MAX} GiB, not {capacity_gib}"));
+            }
+            if read.backends[..at].iter().any(|other| other.name == *name) {
+                return bad("it comes twice");
             }
         }
         for program in &read.programs {

@@ -7,8 +7,15 @@ use serde_json::{Value, json};
 
 const GIB: u64 = 1 << 30;
 
-fn backend(name: &str, cost: f64) -> Value {
-    json!({"name": name, "cost": cost, "bytes_per_second": 1e9, "capacity_gib": 100, "local_bytes_per_byte": 0.0})
+fn backend(name: &str) -> Value {
+    json!({"name": name, "bytes_per_second": 1e9, "capacity_gib": 100, "local_bytes_per_byte": 0.0})
+}
+
+/// With one member that is another.
+fn backend_with(name: &str, member: &str, value: impl Into<Value>) -> Value {
+    let mut backend = backend(name);
+    backend[member] = value.into();
+    backend
 }
 
 fn point(backend: &str, local_percent: f64, slowdown: f64) -> Value {
@@ -28,7 +35,7 @@ fn two() -> Programs {
     let friendly =
         program("friendly", 8, &[point("near", 50.0, 1.1), point("near", 25.0, 1.4), point("slow", 50.0, 1.3)]);
     let other = program("other", 8, &[point("slow", 75.0, 1.4)]);
-    parsed(&[backend("near", 0.5), backend("slow", 0.1)], &[friendly, other]).expect("good")
+    parsed(&[backend("near"), backend("slow")], &[friendly, other]).expect("good")
 }
 
 const NEAR: Option<usize> = Some(0);
@@ -189,13 +196,17 @@ fn the_same_seed_is_the_same_run() {
 
 #[test]
 fn what_cannot_be_is_refused() {
-    let near = [backend("near", 0.5)];
+    let near = [backend("near")];
     let good = program("a", 1, &[point("near", 50.0, 1.1)]);
     assert!(parsed(&near, std::slice::from_ref(&good)).is_ok());
     for (backends, programs, why) in [
         (&[][..], vec![good.clone()], "no backend"),
         (&near, vec![], "no program"),
-        (&[backend("near", 0.0)], vec![good.clone()], "'near': cost"),
+        (&[backend_with("near", "bytes_per_second", 0.5)], vec![good.clone()], "'near': its path carries a byte"),
+        (&[backend_with("near", "local_bytes_per_byte", 1.0)], vec![good.clone()], "'near': its path carries a byte"),
+        (&[backend_with("near", "capacity_gib", 0)], vec![good.clone()], "'near': its capacity is 1 to"),
+        (&[backend_with("near", "capacity_gib", 1_u64 << 60)], vec![good.clone()], "'near': its capacity is 1 to"),
+        (&[backend("near"), backend("near")], vec![good.clone()], "'near': it comes twice"),
         (&near, vec![program("a", 0, &[])], "'a': no memory"),
         (&near, vec![program("a", 1, &[point("far", 50.0, 1.1)])], "no backend 'far'"),
         (&near, vec![program("a", 1, &[point("near", 101.0, 1.1)])], "cannot be"),

@@ -176,7 +176,8 @@ fn loads_and_stores_of_any_program_are_replayed_and_wrong_ones_named_with_their_
 fn measured(file: &str, cpu_seconds: f64) -> String {
     let point = |percent, slowdown| serde_json::json!({"backend": "ssd", "local_percent": percent, "slowdown": slowdown, "far_bytes_per_second": 1e6});
     let program = |name, points: &[serde_json::Value]| serde_json::json!({"name": name, "touched_bytes": 1 << 30, "cpu_seconds": cpu_seconds, "points": points});
-    let ssd = serde_json::json!({"name": "ssd", "cost": 0.05, "bytes_per_second": 5e8, "capacity_gib": 1024, "local_bytes_per_byte": 0.0});
+    let ssd =
+        serde_json::json!({"name": "ssd", "bytes_per_second": 5e8, "capacity_gib": 1024, "local_bytes_per_byte": 0.0});
     let programs = [program("a", &[point(50, 1.1), point(20, 1.4)]), program("b", &[point(80, 1.4)])];
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(file);
     let text = serde_json::json!({"version": 1, "backends": [ssd], "programs": programs}).to_string();
