@@ -3,7 +3,7 @@
 use crate::bus::Sharing;
 use crate::cluster::cli::ClusterArgs;
 use crate::compression::Compressor;
-use crate::parameters::{Disturbance, Link, Parameters, Replacement};
+use crate::parameters::{Disturbance, Link, PAGE_BYTES, Parameters, Replacement};
 use crate::placement::Placement;
 use crate::report::{self, Point, Ratio, Request};
 use crate::scheme::Scheme;
@@ -155,13 +155,18 @@ fn each_once<T: Copy + PartialEq>(values: &[T]) -> Vec<T> {
     once
 }
 
+/// A number of digits alone.
+fn digits(written: &str) -> Option<u64> {
+    written.bytes().all(|byte| byte.is_ascii_digit()).then(|| written.parse().ok()).flatten()
+}
+
 fn bandwidth(written: &str) -> Result<u64, String> {
-    let part = written.strip_prefix("1/").and_then(|part| part.parse().ok()).filter(|part| (1..=1024).contains(part));
+    let part = written.strip_prefix("1/").and_then(digits).filter(|part| (1..=1024).contains(part));
     part.ok_or_else(|| format!("'{written}' is no part of a bus; write 1/1 to 1/1024, for example 1/4"))
 }
 
 fn time(written: &str) -> Result<u64, String> {
-    let number = |suffix: &str| written.strip_suffix(suffix).and_then(|number| number.parse::<u64>().ok());
+    let number = |suffix: &str| written.strip_suffix(suffix).and_then(digits);
     let in_ns = number("ns").or_else(|| number("us").and_then(|us| us.checked_mul(1000)));
     in_ns
         .filter(|ns| *ns <= 1_000_000)
@@ -182,7 +187,7 @@ fn disturbance(written: &str) -> Result<u64, String> {
 }
 
 fn percent(written: &str) -> Result<u64, String> {
-    let number = written.strip_suffix('%').and_then(|number| number.parse().ok());
+    let number = written.strip_suffix('%').and_then(digits);
     let number = number.filter(|percent| (1..=99).contains(percent));
     number.ok_or_else(|| format!("'{written}' is no share; write 1% to 99%"))
 }
@@ -226,7 +231,7 @@ impl DaemonArgs {
         let (compression_block_bytes, compression_block_ticks) = self.compressor.block();
         let disturbance = self.disturbance.map(|percent| Disturbance {
             percent,
-            interval_ticks: ns(self.disturbance_interval.max(1)),
+            interval_ticks: ns(self.disturbance_interval),
             seed: self.seed,
         });
         Parameters {
@@ -296,15 +301,37 @@ impl DaemonArgs {
         Ok(())
     }
 
+    /// An interval of a disturbance in which no packet has room is none.
+    fn refuse_short_intervals(&self, points: &[Point]) -> Result<(), String> {
+        let packet_ticks = |parameters: &Parameters| {
+            let rates = parameters.links.iter().map(|link| link.rate).chain([parameters.network_rate]);
+            rates.map(|rate| rate.ticks(PAGE_BYTES)).max()
+        };
+        let least_ticks = points.iter().filter_map(|point| packet_ticks(&point.parameters)).max().unwrap_or_default();
+        if self.disturbance.is_some() && ns(self.disturbance_interval) < least_ticks {
+            let least_ns = least_ticks.div_ceil(ns(1));
+            return Err(format!(
+                "--disturbance-interval {}ns is shorter than a packet takes on the network; write {least_ns}ns or more",
+                self.disturbance_interval
+            ));
+        }
+        Ok(())
+    }
+
     fn request(&self) -> Result<Request, String> {
         self.refuse_idle_options()?;
         let sources = self.sources()?;
         if self.together && !(2..=4).contains(&sources.len()) {
-            return Err(format!("--together runs 2 to 4 programs at once, not {}; name as many", sources.len()));
+            return Err(format!(
+                "--together runs 2 to 4 different programs at once, not {}; name as many, each once",
+                sources.len()
+            ));
         }
         if self.links.len() > 4 {
             return Err(format!("--links has {} links; the model has 1 to 4 memory components", self.links.len()));
         }
+        let points = self.points();
+        self.refuse_short_intervals(&points)?;
         Ok(Request {
             together: self.together,
             extent: Extent {
@@ -317,7 +344,7 @@ impl DaemonArgs {
             },
             sources,
             schemes: self.scheme.0.clone(),
-            points: self.points(),
+            points,
             ratio: self.ratio,
         })
     }
@@ -455,8 +482,19 @@ mod tests {
             ("pr --references 0", "from 1 to 4000000000; write for example --references 2000000"),
             ("pr --threads 0", "from 1 to 16; write for example --threads 8"),
             ("pr --threads 17", "from 1 to 16; write for example --threads 8"),
-            ("pr --together", "2 to 4 programs at once, not 1"),
-            ("all --together", "2 to 4 programs at once, not 13"),
+            ("pr --together", "2 to 4 different programs at once, not 1"),
+            ("pr pr --together", "2 to 4 different programs at once, not 1"),
+            ("all --together", "2 to 4 different programs at once, not 13"),
+            ("pr --bandwidth 1/+4", "write 1/1 to 1/1024"),
+            ("pr --switch +100ns", "write 0ns to 1000us"),
+            ("pr --local +25%", "write 1% to 99%"),
+            (
+                "pr --disturbance 50% --disturbance-interval 0ns",
+                "--disturbance-interval 0ns is shorter than a packet takes",
+            ),
+            ("pr --disturbance 50% --disturbance-interval 963ns", "write 964ns or more"),
+            ("pr --bandwidth 1/4,1/8 --disturbance 50% --disturbance-interval 1us", "write 1928ns or more"),
+            ("pr --links 1/4:1ns,1/8:1ns --disturbance 50% --disturbance-interval 1us", "write 1928ns or more"),
             ("pr --disturbance 100%", "write 1% to 90%"),
             ("pr --disturbance 95%", "write 1% to 90%"),
             ("pr --disturbance-interval 1us", "--disturbance"),
