@@ -25,7 +25,8 @@ pub enum Sharing {
         line_percent: u64,
     },
     /// Lines go first, in between a page, and pages have what lines leave. A page whose end was foreseen ends then all the same; those behind it are
-    /// later by the lines that came meanwhile, so no byte is carried twice.
+    /// later by the lines that came meanwhile, so no byte is carried twice. A page that is sent for a later time takes the time up to then, too, for
+    /// those behind it: lines that come then move them, although nothing is carried.
     Lent,
 }
 
