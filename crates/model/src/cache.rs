@@ -85,6 +85,7 @@ impl Cache {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::Random;
 
     /// Two sets of two ways: even lines and odd ones.
     fn tiny() -> Cache {
@@ -122,10 +123,9 @@ mod tests {
 
     #[test]
     fn it_agrees_with_a_list_of_recent_lines() {
-        let (mut cache, mut recent, mut seed) = (tiny(), [Vec::new(), Vec::new()], 1u32);
+        let (mut cache, mut recent, mut random) = (tiny(), [Vec::new(), Vec::new()], Random::new(1));
         for _ in 0..10_000 {
-            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            let line = (seed >> 20) % 8;
+            let line = u32::try_from(random.below(8)).expect("small");
             let list: &mut Vec<u32> = &mut recent[(line % 2) as usize];
             let known = list.iter().position(|other| *other == line);
             assert_eq!(cache.use_line(line).is_some(), known.is_some());

@@ -107,6 +107,7 @@ impl LocalMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::Random;
 
     fn clean(page: u32) -> Option<Evicted> {
         Some(Evicted { page, dirty: false })
@@ -138,10 +139,9 @@ mod tests {
 
     #[test]
     fn it_agrees_with_a_list() {
-        let (mut local, mut list, mut seed) = (LocalMemory::new(16, 5, Replacement::Lru), Vec::new(), 7u32);
+        let (mut local, mut list, mut random) = (LocalMemory::new(16, 5, Replacement::Lru), Vec::new(), Random::new(7));
         for _ in 0..10_000 {
-            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            let page = (seed >> 20) % 16;
+            let page = u32::try_from(random.below(16)).expect("small");
             assert_eq!(local.holds(page), list.contains(&page));
             if local.holds(page) {
                 local.touch(page);

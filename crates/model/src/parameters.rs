@@ -121,10 +121,6 @@ pub struct Parameters {
     pub inflight_sub_blocks: usize,
     /// Entries of the in-flight page buffer (Table 1). The page queue is as large.
     pub inflight_pages: usize,
-    /// Sub-block queue at the memory side (Table 1): for four compute components, so one never fills it.
-    pub memory_sub_block_queue: usize,
-    /// Page queue at the memory side (Table 1).
-    pub memory_page_queue: usize,
     /// Packet buffer of the compute engine (Table 1): while pages that have come and wait for the local memory bus fill it, no page is issued.
     pub packet_buffer_bytes: u64,
     /// Lines that the dirty data buffer holds (Table 1).
@@ -164,8 +160,6 @@ impl Parameters {
             line_share_percent: 25,
             inflight_sub_blocks: 128,
             inflight_pages: 256,
-            memory_sub_block_queue: 512,
-            memory_page_queue: 1024,
             packet_buffer_bytes: 8 << 10,
             dirty_lines: 256,
             dirty_lines_of_a_page: 8,
@@ -221,12 +215,12 @@ mod tests {
         assert!((mean - 4.47).abs() < 1e-9, "{mean}");
     }
 
-    /// So the machine, which has one compute component, need not bound them.
+    /// Of the memory side (Table 1): so the machine, which has one compute component, has no bound for them.
     #[test]
     fn the_queues_of_the_memory_side_hold_all_requests_of_four_compute_components() {
-        let paper = Parameters::paper();
-        assert!(4 * paper.llc_mshrs <= paper.memory_sub_block_queue);
-        assert!(4 * paper.inflight_pages <= paper.memory_page_queue);
+        let (paper, sub_block_queue, page_queue) = (Parameters::paper(), 512, 1024);
+        assert!(4 * paper.llc_mshrs <= sub_block_queue);
+        assert!(4 * paper.inflight_pages <= page_queue);
     }
 
     #[test]
