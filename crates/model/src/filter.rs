@@ -80,7 +80,12 @@ pub struct Stream {
     pub tails: Vec<u64>,
     /// Cores that the program runs on.
     pub cores: u32,
+    /// There are more misses than are kept: what was taken ends in the middle.
+    pub is_cut: bool,
 }
+
+/// Misses that are kept at most, of all programs that run at once: with what the machine keeps of each, 61 bytes, 16 GiB.
+pub const MISSES_MAX: usize = 1 << 28;
 
 /// What a core has of its own.
 #[derive(Debug)]
@@ -103,6 +108,7 @@ pub struct Filter {
     stream: Stream,
     warm_up: u64,
     references_max: u64,
+    misses_max: usize,
 }
 
 impl Filter {
@@ -122,6 +128,7 @@ impl Filter {
             stream: Stream { pages, cores: 1, ..Stream::default() },
             warm_up,
             references_max: warm_up + measured,
+            misses_max: MISSES_MAX,
         }
     }
 
@@ -129,6 +136,7 @@ impl Filter {
     pub fn on(mut self, cores: u8, programs: usize) -> Filter {
         self.cores = (0..cores).map(|_| Private::new()).collect();
         self.stream.cores = cores.into();
+        self.misses_max = MISSES_MAX / programs;
         let ways = LLC.ways / programs;
         self.llc = Cache::new(CacheShape { bytes: LLC.bytes / LLC.ways as u64 * ways as u64, ways, ..LLC });
         self
@@ -243,6 +251,12 @@ impl Filter {
 
     /// Records a miss of the LLC, puts the line there, and returns the miss's number.
     fn miss(&mut self, line: u32, after: Data, is_load: bool) -> u32 {
+        if self.stream.misses.len() == self.misses_max {
+            self.stream.is_cut = true;
+            // Full: no more is taken.
+            self.references_max = 0;
+            return 0;
+        }
         let number = u32::try_from(self.stream.misses.len() + 1).expect("fewer than 2^32 misses");
         let mut dirty_victim = NO_LINE;
         if let Some(old) = self.llc.fill(Way { line, miss: number, dirty: false }) {
@@ -300,6 +314,20 @@ mod tests {
         assert_eq!(stream.misses.len(), 2);
         assert_eq!((stream.misses[1].instructions, stream.misses[1].after), (12, 1));
         assert_eq!((stream.touched_pages, stream.references, stream.instructions), (1, 3, 13));
+    }
+
+    #[test]
+    fn a_program_with_more_misses_than_are_kept_is_cut_and_takes_no_more() {
+        let mut filter = Filter { misses_max: 3, ..Filter::new(1 << 20, 0, ALL) };
+        (0..3).for_each(|line| filter.store(line * 64, Data::READY));
+        assert!(!filter.is_full(), "what hits may follow");
+        filter.load(0, Data::READY);
+        filter.load(3 * 64, Data::READY);
+        filter.work(10);
+        assert!(filter.is_full());
+        filter.load(4 * 64, Data::READY);
+        let stream = filter.finish();
+        assert_eq!((stream.misses.len(), stream.is_cut), (3, true));
     }
 
     #[test]

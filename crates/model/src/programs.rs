@@ -123,7 +123,17 @@ mod tests {
     fn stream(misses: Vec<Miss>, pages: u32, cores: u32) -> Stream {
         let instructions = misses.iter().map(|miss| u64::from(miss.instructions)).sum();
         let tails = vec![7; cores as usize];
-        Stream { misses, pages, touched_pages: 1, measured_from: 1, references: 2, instructions, tails, cores }
+        Stream {
+            misses,
+            pages,
+            touched_pages: 1,
+            measured_from: 1,
+            references: 2,
+            instructions,
+            tails,
+            cores,
+            is_cut: false,
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Whose loads and stores are replayed: those of a workload, or of any program that valgrind has seen.
 
 use crate::compression::Compressor;
-use crate::filter::Filter;
+use crate::filter::{Filter, MISSES_MAX};
 use crate::lines;
 use crate::parameters::{MEAN_RATIO, PAGE_BYTES};
 use crate::workloads::{Trace, Workload};
@@ -79,8 +79,17 @@ impl Source {
     /// Runs or reads it.
     ///
     /// # Errors
-    /// Why a file is of no use.
+    /// Why a file is of no use, or that more misses the LLC than is kept.
     pub fn trace(&self, extent: Extent) -> Result<Trace, String> {
+        let trace = self.trace_of(extent)?;
+        if trace.stream.is_cut {
+            let (name, most) = (self.name(), MISSES_MAX / extent.programs);
+            return Err(format!("{name}: more than {most} misses; take a smaller --references or --warm-up"));
+        }
+        Ok(trace)
+    }
+
+    fn trace_of(&self, extent: Extent) -> Result<Trace, String> {
         match self {
             Source::Workload { workload, size } => {
                 Ok(workload.trace_through(*size, extent.seed, extent.compressor, |bytes| extent.filter(bytes)))

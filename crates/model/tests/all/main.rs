@@ -48,7 +48,17 @@ pub fn stream(misses: Vec<Miss>) -> Stream {
     let instructions = misses.iter().map(|miss| u64::from(miss.instructions)).sum();
     let references = misses.len() as u64;
     let touched_pages = u32::try_from(touched.len()).expect("few pages");
-    Stream { misses, pages, touched_pages, measured_from: 0, references, instructions, tails: Vec::new(), cores: 1 }
+    Stream {
+        misses,
+        pages,
+        touched_pages,
+        measured_from: 0,
+        references,
+        instructions,
+        tails: Vec::new(),
+        cores: 1,
+        is_cut: false,
+    }
 }
 
 /// Replays with pages that compress to a quarter.
