@@ -240,6 +240,25 @@ impl<Who: Copy> Channel<Who> {
         self.waiting[priority as usize].push_back(request);
     }
 
+    /// When the first request of `who` that waits will be done, where one class alone waits, no slot passes by, and no process is beside: one after
+    /// another. `None`: it does not wait, or only a copy of the channel can tell.
+    fn done_in_order_ns(&self, model: &LinkModel, who: Who) -> Option<u64>
+    where
+        Who: PartialEq,
+    {
+        let mut queues = self.waiting.iter().filter(|queue| !queue.is_empty());
+        let (queue, None) = (queues.next()?, queues.next()) else { return None };
+        if self.beside.is_some() || matches!(model.share, LinkShare::Fixed(_)) {
+            return None;
+        }
+        let at = queue.iter().position(|request| request.who == who)?;
+        let send_ns = |request: &Request<Who>| {
+            let (pieces, rest) = (request.bytes_left / PIECE_BYTES, request.bytes_left % PIECE_BYTES);
+            pieces * model.send_ns(PIECE_BYTES) + model.send_ns(rest)
+        };
+        Some(self.sends_ns() + queue.iter().take(at + 1).map(send_ns).sum::<u64>() + model.latency_ns)
+    }
+
     /// Says to other processes until when this one uses the channel.
     fn say(&self, model: &LinkModel, now_ns: u64) {
         let Some(beside) = &self.beside else { return };
@@ -362,9 +381,12 @@ impl<Who: Copy> Link<Who> {
         Who: PartialEq,
     {
         self.channels.iter().find_map(|channel| {
-            let is_there = channel.under_way.iter().any(|(_, other)| *other == who)
-                || channel.waiting.iter().flatten().any(|request| request.who == who);
-            let mut foretold = is_there.then(|| channel.clone())?;
+            let sent = channel.under_way.iter().find(|(_, other)| *other == who).map(|(done_ns, _)| *done_ns);
+            if let Some(done_ns) = sent.or_else(|| channel.done_in_order_ns(&self.model, who)) {
+                return Some(done_ns);
+            }
+            let waits = channel.waiting.iter().flatten().any(|request| request.who == who);
+            let mut foretold = waits.then(|| channel.clone())?;
             loop {
                 let now_ns = foretold.next_ns();
                 if foretold.step(&self.model).0 == Some(who) {
@@ -501,6 +523,33 @@ mod tests {
             link.submit(0, who, Direction::In, 2 * PAGE, Priority::WriteBack);
         }
         assert_eq!(run(&mut link, 10_000), [(1_200, 'a'), (1_400, 'b'), (1_600, 'c')]);
+    }
+
+    /// At each moment, and whichever way it is told.
+    #[test]
+    fn what_is_foretold_of_a_queue_happens() {
+        for share in [LinkShare::Strict, LinkShare::Weighted(25), LinkShare::Auto, LinkShare::Fixed(25)] {
+            for duplex in [Duplex::Full, Duplex::Half] {
+                let mut link = Link::new(&LinkModel { share, latency_ns: 150, ..model(duplex) });
+                for (who, bytes) in [('a', 3 * PAGE + 7), ('b', 1), ('c', PAGE), ('b', 2 * PAGE - 1)] {
+                    link.submit(0, who, Direction::In, bytes, Priority::Prefetch);
+                }
+                let mut told = [None; 3];
+                while link.next_ns() < u64::MAX {
+                    let now_ns = link.next_ns();
+                    let tells = ['a', 'b', 'c'].map(|who| link.done_ns(who));
+                    let done = link.step();
+                    for ((told, tells), who) in told.iter_mut().zip(tells).zip(['a', 'b', 'c']) {
+                        assert!(told.is_none() || *told == tells, "{share}: {who} at {told:?}, then at {tells:?}");
+                        *told = if done == Some(who) { None } else { tells };
+                        assert!(
+                            done != Some(who) || tells == Some(now_ns),
+                            "{share}: {who} at {now_ns}, not {tells:?}"
+                        );
+                    }
+                }
+            }
+        }
     }
 
     #[test]

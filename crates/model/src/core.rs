@@ -50,6 +50,10 @@ pub struct Cores<'s> {
     instruction_ticks: u64,
     mshrs: usize,
     cores: Vec<Core>,
+    /// Cores that are not through.
+    at_work: usize,
+    /// Whether each program has a measured miss that was dispatched.
+    are_measured: bool,
     done_at: Vec<u64>,
     dispatch: Vec<u64>,
     first_dependent: Vec<u32>,
@@ -77,6 +81,8 @@ impl<'s> Cores<'s> {
             window_instructions: parameters.window_instructions,
             instruction_ticks: parameters.instruction_ticks,
             mshrs: (parameters.llc_mshrs / count.max(1)).max(1),
+            at_work: cores.len(),
+            are_measured: false,
             cores,
             done_at: vec![PENDING; misses.len()],
             dispatch: vec![0; misses.len()],
@@ -89,7 +95,7 @@ impl<'s> Cores<'s> {
     pub fn start(&mut self, ready: &mut Vec<(u32, u64)>) {
         for core in 0..self.cores.len() {
             if self.cores[core].own.is_empty() {
-                self.cores[core].through_at = Some(0);
+                self.is_through(core, 0);
             }
             self.advance(core, 0, ready);
         }
@@ -135,7 +141,11 @@ impl<'s> Cores<'s> {
         let (core, miss) = (&mut self.cores[number], self.misses[index as usize]);
         if core.next >= core.measured_from && core.measured_at.is_none() {
             core.measured_at = Some(at);
+            let is_measured =
+                |part: &Part| self.cores[part.cores.clone()].iter().any(|core| core.measured_at.is_some());
+            self.are_measured = self.parts.iter().all(is_measured);
         }
+        let core = &mut self.cores[number];
         (core.position, core.dispatched_at, core.bound) = (position, at, 0);
         core.next += 1;
         core.outstanding += 1;
@@ -173,11 +183,19 @@ impl<'s> Cores<'s> {
         core.end = core.end.max(now);
         if core.next == core.own.len() && core.outstanding == 0 {
             let end = self.end_of(number);
-            self.cores[number].through_at.get_or_insert(end);
+            self.is_through(number, end);
             self.cores[number].rests_from = end;
             self.begin_again(number, now, ready);
         } else {
             self.advance(number, now, ready);
+        }
+    }
+
+    /// A core was through at `at`, if it was not before.
+    fn is_through(&mut self, number: usize, at: u64) {
+        if self.cores[number].through_at.is_none() {
+            self.cores[number].through_at = Some(at);
+            self.at_work -= 1;
         }
     }
 
@@ -209,12 +227,12 @@ impl<'s> Cores<'s> {
 
     /// Whether all misses are done.
     pub fn are_through(&self) -> bool {
-        self.cores.iter().all(|core| core.through_at.is_some())
+        self.at_work == 0
     }
 
     /// Whether the first measured miss of each program was dispatched.
     pub fn are_measured(&self) -> bool {
-        self.parts.iter().all(|part| self.of(part).any(|core| core.measured_at.is_some()))
+        self.are_measured
     }
 
     /// Ticks from a program's first measured miss to its end; none without such a miss.
