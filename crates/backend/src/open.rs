@@ -249,6 +249,7 @@ fn default_urls() -> Vec<BackendUrl> {
 pub fn default_file() -> Result<BackendUrl, OpenError> {
     let directory =
         std::env::var_os("TMPDIR").filter(|value| !value.is_empty()).map_or("/var/tmp".into(), PathBuf::from);
+    let directory = std::path::absolute(&directory).unwrap_or(directory);
     let file = BackendUrl {
         scheme: Scheme::File {
             path: directory,

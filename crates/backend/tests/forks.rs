@@ -96,6 +96,18 @@ fn a_fork_before_the_first_store_is_harmless() {
     with_fork(&*backend, || fork_round(&*backend, 6, 1), || fork_round(&*backend, 7, 1));
 }
 
+/// A relative path is of the directory in which it was opened.
+#[test]
+fn a_child_that_goes_elsewhere_has_its_file_where_its_parents_is() {
+    let backend = opened(&["file:.?size=8M"]);
+    let child = fork_with(&*backend, || {
+        // Where no file can be made.
+        std::env::set_current_dir("/proc").expect("a directory");
+        store(&*backend, &[page_of(1)]).remove(0).expect("room");
+    });
+    assert_eq!(wait(child), 0);
+}
+
 /// Slots that a child may read are not written to while it, or a child of its own, lives; afterwards they are used again,
 /// however it ended.
 #[test]

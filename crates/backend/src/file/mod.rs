@@ -105,7 +105,8 @@ impl FileBackend {
     /// # Errors
     /// The path cannot be used, or the file system refuses a file of this size.
     pub fn new(url: String, options: FileOptions) -> std::io::Result<FileBackend> {
-        let directory = far_file::directory_of(&options.path)?;
+        // A child makes its file at its first store, when the program may be in another directory.
+        let directory = std::path::absolute(far_file::directory_of(&options.path)?)?;
         let first = far_file::create(&directory, options.capacity_bytes, options.direct)?;
         let files: Vec<OnceLock<FarFile>> = (0..FILES_MAX).map(|_| OnceLock::new()).collect();
         let separator = if url.contains('?') { '&' } else { '?' };

@@ -199,16 +199,24 @@ fn read_credentials(settings: &mut Settings, merged: &Merged) -> Result<Option<C
     Ok(credentials)
 }
 
-/// Refuses URLs that no backend takes, and resolves the names of nodes: the library in the program resolves none.
+/// Refuses URLs that no backend takes, and makes each mean the same in every process of the run: names of nodes are resolved (the library
+/// in the program resolves none), and paths of files are absolute, because programs change directories.
 fn resolve_urls(urls: &mut [String], protection: Protection) -> Result<(), String> {
     for url in urls {
         let mut parsed = hinterland_backend::parse(url).map_err(|error| error.to_string())?;
-        let Scheme::Nodes { endpoints, .. } = &mut parsed.scheme else { continue };
-        let named = endpoints.clone();
-        for endpoint in endpoints.iter_mut() {
-            *endpoint = node::resolved(endpoint, protection).map_err(|error| error.to_string())?;
+        let given = parsed.scheme.clone();
+        match &mut parsed.scheme {
+            Scheme::Nodes { endpoints, .. } => {
+                for endpoint in endpoints {
+                    *endpoint = node::resolved(endpoint, protection).map_err(|error| error.to_string())?;
+                }
+            }
+            Scheme::File { path, .. } if path.is_relative() => {
+                *path = std::path::absolute(&path).map_err(|error| format!("'{url}': {error}"))?;
+            }
+            _ => {}
         }
-        if *endpoints == named {
+        if parsed.scheme == given {
             continue;
         }
         *url = parsed.to_string();

@@ -176,6 +176,17 @@ fn refusals_name_the_place_and_what_may_stand_there() {
     assert!(refusal(plain().with(QUIET, "maybe"), RunArgs::default()).starts_with("HINTERLAND_QUIET: 'maybe'"));
 }
 
+/// Programs of the run may start in other directories.
+#[test]
+fn a_file_is_meant_where_the_run_starts() {
+    let here = std::env::current_dir().unwrap().display().to_string();
+    let far = |url: &str| Machine::new("").resolve(&flags(&["--far", url])).unwrap().settings.far;
+    assert_eq!(far("file:far?size=1G"), [format!("file:{here}/far?size=1G")]);
+    assert_eq!(far("file:/tmp/../far?direct=off"), ["file:/tmp/../far?direct=off"]);
+    let names = FarNames { protection: Protection::None, replicas: None };
+    assert_eq!(names.known("--drop-far", "file:far?size=1G").unwrap(), format!("file:{here}/far?size=1G"));
+}
+
 #[test]
 fn total_ram_below_the_local_budget_is_a_contradiction() {
     let args = |ram: &str, local: &str| flags(&["--ram", ram, "--local", local]);

@@ -18,6 +18,7 @@ pub fn trials() -> Vec<Trial> {
         suite::trial("lifecycle::far_memory::too_small", skips::no_userfaultfd, too_small),
         suite::trial("lifecycle::far_memory::too_small_for_ram", skips::no_userfaultfd, too_little_ram),
         suite::trial("lifecycle::far_memory::broken", skips::no_userfaultfd, broken),
+        suite::trial("lifecycle::far_memory::elsewhere", skips::no_userfaultfd, elsewhere),
         suite::trial("lifecycle::far_memory::disk_full::tmpfs", root, || disk_full("tmpfs", &mount_tmpfs)),
         suite::trial("lifecycle::far_memory::disk_full::ext4", no_loop_device, || disk_full("ext4", &mount_ext4)),
     ];
@@ -86,6 +87,17 @@ fn broken() -> Result<()> {
     let ended = Launch::new("broken", &arguments, &[&program, "96"])?.run()?;
     ended.expect_refusal(&["cannot store a page: Input/output error"])?;
     ensure!(!ended.stderr.contains("used up"), "{}", ended.stderr);
+    Ok(())
+}
+
+/// A program of the run that starts in another directory, where no file can be made, has its far file all the same.
+fn elsewhere() -> Result<()> {
+    let script = format!("cd /proc && exec {} 64", c_program("hold", &[])?.display());
+    let arguments = ["--local", "16M", "--strict", "--far", "file:far?size=1G"];
+    let ended = Launch::new("elsewhere", &arguments, &["sh", "-c", &script])?.run()?;
+    ended.expect(0, "done")?;
+    let stored = ended.stats()?["backends"][0]["bytes_in"].as_u64();
+    ensure!(stored > Some(40 << 20), "{stored:?} bytes were stored of 64 MiB: {}", ended.stderr);
     Ok(())
 }
 
