@@ -1,6 +1,8 @@
 //! The file backend against the model: every way of I/O, limits, a full disk.
 
-use hinterland_backend::{Backend, FileBackend, FileOptions, FileWidth, IoMethod, Location, Priority, StoreError};
+use hinterland_backend::{
+    Backend, FileBackend, FileOptions, FileWidth, IoMethod, Location, Paths, Priority, StoreError, check, open, parse,
+};
 use hinterland_testkit::contract::{fuzz, fuzz_threads, load, page_of, store, usage};
 use hinterland_units::{PAGE_BYTES, PageBytes};
 use std::path::Path;
@@ -103,14 +105,28 @@ fn the_capacity_holds() {
     assert!(store(&backend, &pages[..10]).iter().all(Result::is_ok));
 }
 
+/// Runs `test` in a tmpfs of this size, if one can be mounted.
+fn on_a_small_disk(name: &str, size: &str, test: impl FnOnce(&Path)) {
+    let directory = std::env::temp_dir().join(format!("hinterland-{name}-{}", std::process::id()));
+    std::fs::create_dir(&directory).expect("a fresh directory");
+    let size = format!("size={size}");
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "none"]).arg(&directory).output();
+    if mounted.is_ok_and(|output| output.status.success()) {
+        test(&directory);
+        // By now no process uses the disk: tests that fork live in a program of their own.
+        let unmounted = Command::new("umount").arg(&directory).status();
+        assert!(unmounted.is_ok_and(|status| status.success()), "umount {}", directory.display());
+    } else {
+        println!("skipped: mounting a small tmpfs needs root");
+    }
+    std::fs::remove_dir(&directory).expect("empty");
+}
+
 #[test]
 fn a_full_disk_is_a_clear_error() {
-    let directory = std::env::temp_dir().join(format!("hinterland-full-disk-{}", std::process::id()));
-    std::fs::create_dir(&directory).expect("a fresh directory");
-    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=1M", "none"]).arg(&directory).output();
-    if mounted.is_ok_and(|output| output.status.success()) {
+    on_a_small_disk("full-disk", "1M", |directory| {
         for (io, direct) in WAYS {
-            let backend = file(&directory, io, direct, 10_000);
+            let backend = file(directory, io, direct, 10_000);
             let pages: Vec<PageBytes> = (0..600).map(page_of).collect();
             let answers = store(&backend, &pages);
             let refused = answers.iter().filter(|answer| answer.is_err()).count();
@@ -125,11 +141,24 @@ fn a_full_disk_is_a_clear_error() {
                 }
             }
         }
-        // By now no process uses the disk: tests that fork live in a program of their own.
-        let unmounted = Command::new("umount").arg(&directory).status();
-        assert!(unmounted.is_ok_and(|status| status.success()), "umount {}", directory.display());
-    } else {
-        println!("skipped: mounting a small tmpfs needs root");
-    }
-    std::fs::remove_dir(&directory).expect("empty");
+    });
+}
+
+/// What is checked for a run is opened by each of its processes, also beside what others have stored by then.
+#[test]
+fn what_is_stored_already_keeps_no_process_of_the_run_away() {
+    on_a_small_disk("shared-disk", "4M", |directory| {
+        let url = format!("file:{}?size=3M", directory.display());
+        check(&parse(&url).expect("a URL")).expect("room");
+        let opened = || open(std::slice::from_ref(&url)).unwrap_or_else(|error| panic!("{error}"));
+        let stored = |backend: &Paths, pages: u64| {
+            let pages: Vec<PageBytes> = (0..pages).map(page_of).collect();
+            assert!(store(backend, &pages).iter().all(Result::is_ok));
+        };
+        let first = opened();
+        stored(&first, 500);
+        stored(&opened(), 300);
+        let refused = check(&parse(&url).expect("a URL")).expect_err("half of it is in use").to_string();
+        assert!(refused.contains("free; choose a smaller size"), "{refused}");
+    });
 }
