@@ -30,6 +30,7 @@ use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
 
 const SLOT_BITS: u32 = 36;
 /// Files that one process can know: as many forks deep as a location's index reaches.
@@ -43,6 +44,8 @@ const SHALLOW: usize = 1;
 const SHALLOW_MIGRATION: usize = 4;
 /// Batches of stores between two looks at which relatives are gone, while slots wait for that.
 const BATCHES_BETWEEN_LOOKS: usize = 16;
+/// After a store that its disk had no room for, the file grows no more for so long while slots that have their blocks are free.
+const DISK_FULL_PAUSE: Duration = Duration::from_secs(1);
 /// Pages that one background operation moves, so that a demand load never waits for more: 128 KiB.
 const BACKGROUND_RUN_PAGES: usize = 32;
 
@@ -90,6 +93,8 @@ pub struct FileBackend {
     files: Vec<OnceLock<FarFile>>,
     own: AtomicUsize,
     slots: Mutex<Slots>,
+    /// When the disk last had no room.
+    disk_full_at: Mutex<Option<Instant>>,
     fork_group: Mutex<ForkGroup>,
     /// Batches stored, to look after relatives now and then.
     batches: AtomicUsize,
@@ -119,6 +124,7 @@ impl FileBackend {
             files,
             own: AtomicUsize::new(0),
             slots: Mutex::new(Slots::new(capacity_slots(&options))),
+            disk_full_at: Mutex::default(),
             fork_group: Mutex::default(),
             batches: AtomicUsize::new(0),
             demand_workers: Pool::new(options.width.threads, move || Worker::new(method)),
@@ -182,36 +188,67 @@ impl FileBackend {
             Ok(file) => (file, self.own.load(Relaxed) as u64),
             Err(error) => return out.fill(Err(self.device_error(&error))),
         };
-        let (slots, used_slots) = {
-            let mut table = lock(&self.slots);
-            let mut runs = table.take(pages.len());
-            let full = runs.iter().map(|run| run.end - run.start).sum::<u64>() < pages.len() as u64;
-            let looks = self.batches.fetch_add(1, Relaxed).is_multiple_of(BATCHES_BETWEEN_LOOKS);
-            if table.kept_slots() > 0 && (full || looks) {
-                lock(&self.fork_group).gone().into_iter().for_each(|generation| table.thaw(generation));
-                let missing = pages.len()
-                    - runs.iter().map(|run| usize::try_from(run.end - run.start).unwrap_or(0)).sum::<usize>();
-                runs.extend(table.take(missing));
-            }
-            (runs.into_iter().flatten().collect::<Vec<u64>>(), table.used_slots())
-        };
+        let (slots, used_slots) = self.take_slots(pages.len());
         out[slots.len()..].fill(Err(StoreError::Full {
             url: self.url.clone(),
             words: None,
             used_bytes: used_slots * PAGE_BYTES as u64,
             capacity_bytes: self.options.capacity_bytes,
         }));
-        let write = |worker: &mut Worker| self.write(worker, file, pages, &slots, priority, meanwhile);
-        let written = self.background_workers.with(write);
-        for ((slot, answer), written) in slots.iter().zip(out).zip(written) {
-            *answer = match written {
-                Ok(()) => Ok(Location(own << SLOT_BITS | slot)),
-                Err(errno) => {
-                    lock(&self.slots).give_back(*slot);
-                    Err(StoreError::Device { url: self.url.clone(), errno })
-                }
+        let mut stored = self.write_to(file, pages, slots, priority, meanwhile);
+        let has_no_room = |index: &usize| matches!(stored[*index], Err(libc::ENOSPC | libc::EDQUOT));
+        let refused: Vec<usize> = (0..stored.len()).filter(has_no_room).collect();
+        if !refused.is_empty() {
+            *lock(&self.disk_full_at) = Some(Instant::now());
+            let slots = lock(&self.slots).take_written(refused.len());
+            let again: Vec<&PageBytes> = refused.iter().map(|index| pages[*index]).collect();
+            let again = self.write_to(file, &again, slots, priority, None);
+            refused.into_iter().zip(again).for_each(|(index, answer)| stored[index] = answer);
+        }
+        for (answer, stored) in out.iter_mut().zip(stored) {
+            *answer = match stored {
+                Ok(slot) => Ok(Location(own << SLOT_BITS | slot)),
+                Err(errno) => Err(StoreError::Device { url: self.url.clone(), errno }),
             };
         }
+    }
+
+    /// Slots for so many pages, or as many as are free; and how many are in use then. Of a full disk, those first that were written before.
+    fn take_slots(&self, pages: usize) -> (Vec<u64>, u64) {
+        let disk_is_full = lock(&self.disk_full_at).is_some_and(|at| at.elapsed() < DISK_FULL_PAUSE);
+        let mut table = lock(&self.slots);
+        let mut slots = if disk_is_full { table.take_written(pages) } else { Vec::new() };
+        slots.extend(table.take(pages - slots.len()).into_iter().flatten());
+        let looks = self.batches.fetch_add(1, Relaxed).is_multiple_of(BATCHES_BETWEEN_LOOKS);
+        if table.kept_slots() > 0 && (looks || slots.len() < pages) {
+            lock(&self.fork_group).gone().into_iter().for_each(|generation| table.thaw(generation));
+            slots.extend(table.take(pages - slots.len()).into_iter().flatten());
+        }
+        (slots, table.used_slots())
+    }
+
+    /// Writes page `i` to slot `slots[i]`; gives those back that could not be written.
+    fn write_to(
+        &self,
+        file: &FarFile,
+        pages: &[&PageBytes],
+        slots: Vec<u64>,
+        priority: Priority,
+        meanwhile: Option<&mut dyn FnMut()>,
+    ) -> Vec<Result<u64, i32>> {
+        let write = |worker: &mut Worker| self.write(worker, file, pages, &slots, priority, meanwhile);
+        let written = self.background_workers.with(write);
+        let answer = |(slot, written): (u64, Result<(), i32>)| written.map(|()| slot).map_err(|errno| (slot, errno));
+        let written: Vec<Result<u64, (u64, i32)>> = slots.into_iter().zip(written).map(answer).collect();
+        let mut table = lock(&self.slots);
+        table.note_written(written.iter().filter_map(|written| written.ok()));
+        let mut conclude = |written: Result<u64, (u64, i32)>| {
+            written.map_err(|(slot, errno)| {
+                table.give_back(slot);
+                errno
+            })
+        };
+        written.into_iter().map(&mut conclude).collect()
     }
 
     /// Writes page `i` to slot `slots[i]`.

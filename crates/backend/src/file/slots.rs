@@ -2,7 +2,8 @@
 //!
 //! Slots are allocated in ascending order within segments of 2 MiB, and the next segment is an empty one where possible,
 //! as in a log: what is evicted together lies together, and is written and read together. Segments that are mostly free
-//! are used again before the file grows, and grown before those that are mostly full.
+//! are used again before the file grows, and the file grows before those that are mostly full are. On a full disk slots that were
+//! written before are left: they have their blocks (`take_written`).
 //! **Invariant**: a slot that was in use at a fork is never allocated again (the other process may read it).
 
 use std::ops::Range;
@@ -17,6 +18,8 @@ const MOSTLY_FREE: u16 = 384;
 pub(super) struct Slots {
     /// One bit for each slot, set when it is in use.
     used: Vec<u64>,
+    /// One bit for each slot, set when it was ever written: the disk has blocks for it.
+    written: Vec<u64>,
     /// For each generation of forked relatives, one bit for each slot that they may read. (See `fork_group`.)
     frozen: Vec<(Option<u32>, Vec<u64>)>,
     /// One bit for each slot that was given back and is kept for them.
@@ -36,6 +39,7 @@ impl Slots {
     pub(super) fn new(capacity_slots: u64) -> Slots {
         Slots {
             used: Vec::new(),
+            written: Vec::new(),
             frozen: Vec::new(),
             kept: Vec::new(),
             kept_slots: 0,
@@ -55,7 +59,8 @@ impl Slots {
     /// Bytes of the tables.
     pub(super) fn table_bytes(&self) -> usize {
         let frozen: usize = self.frozen.iter().map(|(_, bits)| bits.capacity()).sum();
-        (self.used.capacity() + self.kept.capacity() + frozen) * 8 + self.free_in.capacity() * 2
+        (self.used.capacity() + self.written.capacity() + self.kept.capacity() + frozen) * 8
+            + self.free_in.capacity() * 2
     }
 
     /// Takes up to `count` slots, in as few runs as possible. Fewer only if no more are free.
@@ -77,6 +82,31 @@ impl Slots {
             }
         }
         runs
+    }
+
+    /// Takes up to `count` slots that were written before.
+    pub(super) fn take_written(&mut self, count: usize) -> Vec<u64> {
+        let mut slots = Vec::new();
+        for word in 0..self.used.len() {
+            let mut free = self.written[word] & !self.used[word];
+            while free != 0 && slots.len() < count {
+                let bit = free & free.wrapping_neg();
+                free ^= bit;
+                self.used[word] |= bit;
+                self.free_in[word / SEGMENT_WORDS] -= 1;
+                self.used_slots += 1;
+                slots.push(word as u64 * 64 + u64::from(bit.trailing_zeros()));
+            }
+        }
+        slots
+    }
+
+    /// Slots in use have been written.
+    pub(super) fn note_written(&mut self, slots: impl Iterator<Item = u64>) {
+        for slot in slots {
+            let slot = usize::try_from(slot).expect("a slot of this file");
+            self.written[slot / 64] |= 1 << (slot % 64);
+        }
     }
 
     /// Gives a slot back.
@@ -159,10 +189,10 @@ impl Slots {
     fn choose_segment(&mut self) -> bool {
         let best = self.free_in.iter().enumerate().max_by_key(|(index, free)| (**free, std::cmp::Reverse(*index)));
         let best = best.map(|(index, free)| (index, *free)).filter(|(_, free)| *free > 0);
-        let grown = ((self.free_in.len() * SEGMENT_SLOTS) as u64) < self.capacity_slots;
+        let can_grow = ((self.free_in.len() * SEGMENT_SLOTS) as u64) < self.capacity_slots;
         match best {
-            Some((index, free)) if free >= MOSTLY_FREE || !grown => self.segment = index,
-            _ if grown => self.grow(),
+            Some((index, free)) if free >= MOSTLY_FREE || !can_grow => self.segment = index,
+            _ if can_grow => self.grow(),
             _ => return false,
         }
         self.next = 0;
@@ -176,6 +206,7 @@ impl Slots {
         self.segment = self.free_in.len();
         self.free_in.push(u16::try_from(slots).expect("at most 512"));
         self.used.resize(self.used.len() + SEGMENT_WORDS, 0);
+        self.written.resize(self.used.len(), 0);
         // What lies behind the capacity is never free.
         let words = &mut self.used[self.segment * SEGMENT_WORDS..];
         for slot in slots..SEGMENT_SLOTS {
@@ -208,6 +239,19 @@ mod tests {
     }
 
     #[test]
+    fn of_free_slots_those_that_were_written_can_be_had_alone() {
+        let mut slots = Slots::new(2000);
+        let taken: Vec<u64> = all(&slots.take(900)).collect();
+        slots.note_written(taken.iter().copied().filter(|slot| slot % 3 != 0));
+        taken.iter().filter(|slot| *slot % 2 == 0).for_each(|slot| slots.give_back(*slot));
+        let again: Vec<u64> = (0..900).filter(|slot| slot % 2 == 0 && slot % 3 != 0).collect();
+        assert_eq!(slots.take_written(100), again[..100]);
+        assert_eq!((slots.take_written(1000), slots.take_written(1)), (again[100..].to_vec(), Vec::new()));
+        assert_eq!(slots.used_slots(), 450 + again.len() as u64);
+        assert_eq!(all(&slots.take(2000)).count(), 2000 - 450 - again.len(), "the others");
+    }
+
+    #[test]
     fn never_the_same_slot_twice() {
         for seed in 0..20 {
             let mut rng = Rng(seed);
@@ -218,8 +262,9 @@ mod tests {
             for step in 0..2000 {
                 if rng.below(2) == 0 {
                     let count = 1 + rng.index(100);
-                    let runs = slots.take(count);
-                    let taken: Vec<u64> = all(&runs).collect();
+                    let mut taken = if rng.below(8) == 0 { slots.take_written(count) } else { Vec::new() };
+                    taken.extend(all(&slots.take(count - taken.len())));
+                    slots.note_written(taken.iter().copied().filter(|slot| slot % 7 != 0));
                     let free = capacity - slots.used_slots() + taken.len() as u64;
                     assert_eq!(taken.len() as u64, free.min(count as u64), "seed {seed} step {step}");
                     assert!(taken.iter().all(|slot| *slot < capacity && !frozen.values().any(|f| f.contains(slot))));

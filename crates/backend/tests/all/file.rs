@@ -144,6 +144,34 @@ fn a_full_disk_is_a_clear_error() {
     });
 }
 
+/// Another program fills the disk: pages that go leave room in the file for others.
+#[test]
+fn on_a_full_disk_freed_slots_are_used_again() {
+    on_a_small_disk("filled-disk", "4M", |directory| {
+        for (io, direct) in WAYS {
+            let backend = file(directory, io, direct, 16_384);
+            let stored = |seeds: std::ops::Range<u64>| -> Vec<(u64, Location)> {
+                let pages: Vec<PageBytes> = seeds.clone().map(page_of).collect();
+                let answers = pages.chunks(64).flat_map(|pages| store(&backend, pages));
+                seeds.zip(answers.map(|answer| answer.expect("room"))).collect()
+            };
+            // No segment of 512 slots is mostly free.
+            let (mut held, gone): (Vec<_>, Vec<_>) = stored(0..900).into_iter().partition(|(seed, _)| seed % 2 == 0);
+            backend.free(&gone.into_iter().map(|(_, location)| location).collect::<Vec<_>>());
+            let filler = directory.join("filler");
+            assert!(std::fs::write(&filler, vec![1; 4 << 20]).is_err(), "it is as large as the disk");
+            held.extend(stored(1000..1300));
+            for (seed, location) in &held {
+                let loaded = load(&backend, &[*location], Priority::Demand).remove(0);
+                assert!(loaded.expect("stored") == page_of(*seed), "page {seed}");
+            }
+            let pages: Vec<PageBytes> = (2000..2200).map(page_of).collect();
+            assert!(store(&backend, &pages).iter().any(Result::is_err), "450 slots were free");
+            std::fs::remove_file(filler).expect("it is there");
+        }
+    });
+}
+
 /// What is checked for a run is opened by each of its processes, also beside what others have stored by then.
 #[test]
 fn what_is_stored_already_keeps_no_process_of_the_run_away() {
