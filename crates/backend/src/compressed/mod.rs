@@ -159,7 +159,9 @@ impl Compressed {
         };
         match form {
             Form::Word(word) => {
-                let handle = self.handles.take(&mut lock(&self.state).free_handles).ok_or_else(|| self.full())?;
+                // `full` locks, too.
+                let handle = self.handles.take(&mut lock(&self.state).free_handles);
+                let handle = handle.ok_or_else(|| self.full())?;
                 self.handles.set_word(handle, word);
                 tally.pages += 1;
                 tally.same_filled_pages += 1;
@@ -404,6 +406,20 @@ impl Backend for Compressed {
 mod tests {
     use super::*;
     use crate::samples::{Kind, page};
+
+    #[test]
+    fn without_handles_the_store_is_full_for_every_page() {
+        let store = Compressed::new("compressed".into(), CodecName::Lz4, 1 << 20).expect("address space");
+        let store = Compressed { handles: Handles::new(8).expect("address space"), ..store };
+        for kind in [Kind::SameFilled, Kind::HalfRandom] {
+            let pages: Vec<PageBytes> = (0..9).map(|seed| page(kind, seed)).collect();
+            let mut out = vec![Ok(Location(0)); pages.len()];
+            store.store(&pages.iter().collect::<Vec<_>>(), Priority::WriteBack, &mut out);
+            let (held, refused): (Vec<_>, Vec<_>) = out.into_iter().partition(Result::is_ok);
+            assert!(matches!(refused[..], [Err(StoreError::Full { .. })]), "{kind:?}: {refused:?}");
+            store.free(&held.into_iter().flatten().collect::<Vec<_>>());
+        }
+    }
 
     #[test]
     fn compaction_leaves_a_page_alone_while_it_is_loaded() {
