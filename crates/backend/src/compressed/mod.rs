@@ -283,18 +283,27 @@ impl Compressed {
     /// Moves one object from a sparse slab to a fuller one, or trims a slab; `false` when nothing is left to do.
     fn compact_once(&self, state: &mut State) -> bool {
         let unfinished = state.compacting.filter(|class| state.slabs.reclaimable_pages(*class) > 0);
-        let Some(class) = unfinished.or_else(|| state.slabs.class_to_compact()) else { return false };
-        state.compacting = Some(class);
-        let before = state.slabs.reclaimable_pages(class);
-        if let Some(proposal) = state.slabs.next_move(class) {
-            self.carry_out(state, &proposal);
+        if unfinished.is_some_and(|class| self.compact_class(state, class)) {
             return true;
         }
-        // Packed, and trimmed by this step unless that was impossible.
-        state.slabs.reclaimable_pages(class) < before
+        // A class may have nothing to give in which more is held than needed: its slabs end without memory for another object, at the
+        // capacity, or an object is being loaded.
+        state.compacting = state.slabs.classes_to_compact().into_iter().find(|class| self.compact_class(state, *class));
+        state.compacting.is_some()
     }
 
-    fn carry_out(&self, state: &mut State, proposal: &Move) {
+    /// The same in one class.
+    fn compact_class(&self, state: &mut State, class: usize) -> bool {
+        let before = state.slabs.reclaimable_pages(class);
+        match state.slabs.next_move(class) {
+            Some(proposal) => self.carry_out(state, &proposal),
+            // Packed, and trimmed by this step unless that was impossible.
+            None => state.slabs.reclaimable_pages(class) < before,
+        }
+    }
+
+    /// False: the object cannot be moved now.
+    fn carry_out(&self, state: &mut State, proposal: &Move) -> bool {
         let Move { owner, slab, slot, to_slab, to_slot } = *proposal;
         let from = self.handles.unpinned(owner).filter(|object| (object.slab, object.slot) == (slab, slot));
         let moved = from.is_some_and(|from| {
@@ -305,7 +314,12 @@ impl Compressed {
             unsafe { self.address(to).copy_from_nonoverlapping(self.address(from), usize::from(from.length)) };
             self.handles.relocate(owner, from, to)
         });
-        if moved { state.slabs.finish(proposal) } else { state.slabs.cancel(proposal) }
+        if moved {
+            state.slabs.finish(proposal)
+        } else {
+            state.slabs.cancel(proposal)
+        }
+        moved
     }
 
     fn note_ram(&self, state: &State) {
