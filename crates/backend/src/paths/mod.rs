@@ -11,7 +11,7 @@
 //! batches  ─► all paths are asked before one is waited for: a batch takes as long as the slowest, not the sum (`batch`)
 //! ```
 //! A path that is full or fails is left alone for a moment, and the page goes to another one: only when no path takes it the caller is
-//! told so. Paths open and close while the program runs (`change`). **Invariant**: at any moment a page's
+//! told so. In tiers a full one makes room by demotion, and one that fails is asked after those below it. Paths open and close while the program runs (`change`). **Invariant**: at any moment a page's
 //! row names one place where its bytes are whole; a load pins the row, and a migration changes it only while it is not pinned. A path of which rows name pages stays open.
 
 mod batch;
@@ -211,6 +211,18 @@ impl Paths {
         tiers
     }
 
+    /// Whether all paths of a tier have failed a short while ago.
+    fn has_failed(&self, tier: &[usize]) -> bool {
+        tier.iter().all(|path| self.enter(*path).is_none_or(|path| path.has_failed()))
+    }
+
+    /// The tiers in the order in which they are asked for room: those that have failed last.
+    fn tiers_to_store_at(&self) -> Vec<Vec<usize>> {
+        let mut tiers = self.tiers();
+        tiers.sort_by_cached_key(|tier| self.has_failed(tier));
+        tiers
+    }
+
     fn find_tiers(&self) -> Vec<Vec<usize>> {
         match self.placement {
             PlacementName::Tiers => self.order().into_iter().map(|path| vec![path]).collect(),
@@ -227,12 +239,13 @@ impl Paths {
         }
     }
 
-    /// Where the oldest pages of a path are demoted to: the next tier; out of RAM, other paths of the same tier will do.
+    /// Where the oldest pages of a path are demoted to: the next tier, or one further down while that fails; out of RAM, other paths of the same tier will do.
     fn below(&self, path: usize) -> Vec<usize> {
         let mut tiers = self.tiers();
         let Some(at) = tiers.iter().position(|tier| tier.contains(&path)) else { return Vec::new() };
         if at + 1 < tiers.len() {
-            return tiers.swap_remove(at + 1);
+            let next = (at + 1..tiers.len()).find(|next| !self.has_failed(&tiers[*next])).unwrap_or(at + 1);
+            return tiers.swap_remove(next);
         }
         let mut beside = tiers.swap_remove(at);
         beside.retain(|other| *other != path && self.costs_ram(path) && !self.costs_ram(*other));
@@ -247,7 +260,7 @@ impl Paths {
     /// Stores at the tiers in turn what has no place yet, and makes room there.
     fn store_in_tiers(&self, pages: &[&PageBytes], priority: Priority, out: &mut [Result<Location, StoreError>]) {
         let mut places = vec![batch::to_be_stored(); pages.len()];
-        let tiers = self.tiers();
+        let tiers = self.tiers_to_store_at();
         if self.ram_is_scarce.load(Relaxed) {
             self.store_short(&tiers, pages, priority, &mut places);
         }

@@ -30,8 +30,9 @@ pub(crate) struct Path {
     /// Pages that came here from lower tiers because they were wanted, and that went to lower ones because they were not.
     pub(super) promoted_pages: AtomicU64,
     pub(super) demoted_pages: AtomicU64,
-    /// It is asked for room again at this time, in nanoseconds since `born`.
-    avoided_until_ns: AtomicU64,
+    /// It is asked for room again at these times, in nanoseconds since `born`: it was full, or it has failed.
+    full_until_ns: AtomicU64,
+    failed_until_ns: AtomicU64,
     born: Instant,
 }
 
@@ -46,7 +47,8 @@ impl Path {
             stores: Speed::new(),
             promoted_pages: AtomicU64::new(0),
             demoted_pages: AtomicU64::new(0),
-            avoided_until_ns: AtomicU64::new(0),
+            full_until_ns: AtomicU64::new(0),
+            failed_until_ns: AtomicU64::new(0),
             born: Instant::now(),
         }
     }
@@ -106,14 +108,25 @@ impl Path {
 
     /// It has refused a page.
     pub(super) fn refused(&self, error: &StoreError) {
-        let pause = if matches!(error, StoreError::Full { .. }) { FULL_PAUSE } else { FAILED_PAUSE };
-        let until_ns = self.since_birth() + u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);
-        self.avoided_until_ns.store(until_ns, Relaxed);
+        let (until, pause) = match error {
+            StoreError::Full { .. } => (&self.full_until_ns, FULL_PAUSE),
+            _ => (&self.failed_until_ns, FAILED_PAUSE),
+        };
+        until.store(self.since_birth() + u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX), Relaxed);
     }
 
     /// Whether it has refused a page a short while ago.
     pub(super) fn is_avoided(&self) -> bool {
-        let until_ns = self.avoided_until_ns.load(Relaxed);
+        self.is_before(&self.full_until_ns) || self.has_failed()
+    }
+
+    /// The same, and not because it was full.
+    pub(super) fn has_failed(&self) -> bool {
+        self.is_before(&self.failed_until_ns)
+    }
+
+    fn is_before(&self, until: &AtomicU64) -> bool {
+        let until_ns = until.load(Relaxed);
         until_ns > 0 && self.since_birth() < until_ns
     }
 }

@@ -92,7 +92,7 @@ impl Paths {
         let done: RefCell<Done<'_>> = RefCell::new(&mut note);
         let mut beside = Beside { load, done: &done };
         store_batch(read, pages, |pages, out| {
-            for mut tier in self.tiers() {
+            for mut tier in self.tiers_to_store_at() {
                 // One path is not loaded from and stored at in one thread: it would wait for itself where all its lanes are taken.
                 tier.retain(|other| *other != path);
                 self.put_beside(&tier, pages, None, Priority::Migration, out, &mut beside);

@@ -186,8 +186,11 @@ impl Paths {
         }
     }
 
-    /// Moves pages to the first of `tiers` with room, for which the first of all makes room.
+    /// Moves pages to the first of `tiers` with room that does not fail, for which the first of all makes room.
     fn promote(&self, tiers: &[Vec<usize>], leaving: &[(Location, &PageBytes)]) {
+        if tiers.iter().all(|tier| self.has_failed(tier)) {
+            return;
+        }
         let (mut batch, mut pages): (Vec<Moving>, Vec<&PageBytes>) = (Vec::new(), Vec::new());
         {
             let mut lists = lock(&self.lists);
@@ -200,7 +203,7 @@ impl Paths {
             }
         }
         let mut places = vec![to_be_stored(); batch.len()];
-        for (at, tier) in tiers.iter().enumerate() {
+        for (at, tier) in tiers.iter().enumerate().filter(|(_, tier)| !self.has_failed(tier)) {
             let is_short = self.ram_is_scarce.load(Relaxed) && tier.iter().all(|path| self.costs_ram(*path));
             let longest = is_short.then_some(SHORT_BYTES);
             self.put_if_short(tier, &pages, longest, Priority::WriteBack, &mut places);
@@ -235,7 +238,8 @@ impl Paths {
     fn promote_youngest(&self, pages: usize) -> usize {
         let tiers = self.tiers();
         let Some((first, lower)) = tiers.split_first() else { return 0 };
-        if !lock(&self.promotion.gate).is_open() || self.ram_is_scarce.load(Relaxed) || !self.has_room(first) {
+        let is_vain = self.ram_is_scarce.load(Relaxed) || self.has_failed(first) || !self.has_room(first);
+        if is_vain || !lock(&self.promotion.gate).is_open() {
             return 0;
         }
         let put = |pages: &[&PageBytes], out: &mut [Result<Place, StoreError>]| {

@@ -9,9 +9,9 @@ use hinterland_backend::{
 };
 use hinterland_testkit::contract::{fuzz, fuzz_threads, load, page_of, rows, store};
 use hinterland_units::{PAGE_BYTES, PageBytes};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn reference(pages: u64) -> Arc<dyn Backend> {
     Arc::new(Reference::new("reference".into(), pages * PAGE_BYTES as u64).unwrap())
@@ -251,5 +251,33 @@ fn where_nothing_is_below_but_ram_all_pages_stay() {
             store(&tiers, &mixed(100)).into_iter().map(|answer| answer.expect("room")).collect();
         tiers.free(&locations);
         assert_empty(&tiers);
+    }
+}
+
+/// First or below: a tier that fails is asked again after a second, and the others take the pages meanwhile.
+#[test]
+fn a_tier_that_fails_is_not_asked_for_every_batch() {
+    for failing_at in [0, 1] {
+        let always = ["reference:64M?fault=store:1".to_owned()];
+        let failing: Arc<dyn Backend> = open_with(&always, &OpenOptions::default()).expect("a path");
+        let asked = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&asked);
+        let failing = telling(failing, move |what| _ = count.fetch_add(u64::from(what == Told::Stores), Relaxed));
+        let mut backends = vec![reference(300), reference(10_000)];
+        backends.insert(failing_at, failing);
+        let paths = Paths::new(backends, PlacementName::Tiers).expect("address space");
+        let begun = Instant::now();
+        let mut locations: Vec<Location> = Vec::new();
+        for batch in 0..100 {
+            let pages: Vec<PageBytes> = (0..20).map(|page| page_of(batch * 20 + page)).collect();
+            locations.extend(store(&paths, &pages).into_iter().map(|answer| answer.expect("room elsewhere")));
+        }
+        let most = 2 + begun.elapsed().as_secs();
+        assert!((1..=most).contains(&asked.load(Relaxed)), "asked {} times, not {most}", asked.load(Relaxed));
+        for (seed, loaded) in load(&paths, &locations, Priority::Demand).into_iter().enumerate() {
+            assert!(loaded.expect("stored") == page_of(seed as u64));
+        }
+        paths.free(&locations);
+        assert_empty(&paths);
     }
 }
