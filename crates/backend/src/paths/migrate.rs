@@ -64,7 +64,7 @@ pub(super) struct Moved {
     pub(super) moved: usize,
     /// Pages that it does not give back.
     pub(super) unreadable: usize,
-    /// Pages that had been promoted and not loaded since.
+    /// Those that have left, had been promoted, and were not loaded since.
     pub(super) promoted: usize,
 }
 
@@ -140,13 +140,12 @@ impl Paths {
     }
 
     fn move_batch_by(&self, staging: &mut Staging, path: usize, pages: usize, which: Which, put: Put<'_>) -> Moved {
-        let (started, promoted) = self.table.start_moves(&mut lock(&self.lists), path, pages.min(staging.pages), which);
+        let started = self.table.start_moves(&mut lock(&self.lists), path, pages.min(staging.pages), which);
         let mut batch: Vec<Moving> = started.into_iter().map(Moving::begun).collect();
         let priority = if which == Which::Youngest { Priority::Migration } else { Priority::WriteBack };
         self.load_batch(path, &mut batch, staging.pages(), priority);
         store_batch(&mut batch, staging.pages(), put);
-        let unreadable = batch.iter().filter(|moving| !moving.loaded).count();
-        Moved { moved: self.finish_batch(&batch, which == Which::Youngest), unreadable, promoted }
+        self.finish_batch(&batch, which == Which::Youngest)
     }
 
     pub(super) fn load_batch(&self, path: usize, batch: &mut [Moving], pages: &mut [PageBytes], priority: Priority) {
@@ -159,24 +158,30 @@ impl Paths {
         });
     }
 
-    /// Enters the new places and frees what is no longer used; returns how many pages left their paths.
-    pub(super) fn finish_batch(&self, batch: &[Moving], are_promoted: bool) -> usize {
-        let (mut left, mut unused): (Vec<Place>, Vec<Place>) = (Vec::new(), Vec::new());
+    /// Enters the new places and frees what is no longer used. A page that was not demoted stays as old as it was; one that was not promoted,
+    /// or cannot be read, is the youngest: it was just used, or is to be tried last.
+    pub(super) fn finish_batch(&self, batch: &[Moving], are_promoted: bool) -> Moved {
+        let (mut left, mut unused, mut promoted): (Vec<Place>, Vec<Place>, usize) = (Vec::new(), Vec::new(), 0);
         let mut lists = lock(&self.lists);
         // Backwards, so that pages that go back to the old end keep their order.
         for moving in batch.iter().rev() {
             let Moving { handle, from, loaded, ref stored } = *moving;
             let (outcome, to) = match stored {
                 Ok(to) => (self.table.finish_move(&mut lists, handle, from, *to, are_promoted), Some(*to)),
-                Err(_) => (self.table.abandon_move(&mut lists, handle, from, !loaded), None),
+                Err(_) => (self.table.abandon_move(&mut lists, handle, from, are_promoted || !loaded), None),
             };
             if outcome != Outcome::Kept {
                 left.push(from);
             }
-            match to {
-                Some(to) if outcome != Outcome::Moved => unused.push(to),
-                Some(to) if are_promoted => self.count_promoted(to),
-                _ => {}
+            match (to, outcome) {
+                (Some(to), Outcome::Moved { was_promoted }) => {
+                    promoted += usize::from(was_promoted);
+                    if are_promoted {
+                        self.count_promoted(to);
+                    }
+                }
+                (Some(to), _) => unused.push(to),
+                (None, _) => {}
             }
         }
         drop(lists);
@@ -185,7 +190,8 @@ impl Paths {
             self.free_at(left[0].path, &locations);
         });
         unused.iter().for_each(|place| self.free_at(place.path, &[place.location]));
-        left.len()
+        let unreadable = batch.iter().filter(|moving| !moving.loaded).count();
+        Moved { moved: left.len(), unreadable, promoted }
     }
 }
 

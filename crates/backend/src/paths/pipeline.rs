@@ -53,7 +53,6 @@ impl Paths {
         }
         let mut next = if read.is_empty() { Vec::new() } else { self.begin_batch(path, pages) };
         self.store_and_load(read, room.pages(), path, &mut next, next_room.pages());
-        let unreadable = read.iter().filter(|moving| !moving.loaded).count();
         let refused = read.iter().filter(|moving| moving.loaded).find_map(|moving| moving.stored.clone().err());
         if refused.is_some() {
             // What was refused stays the oldest.
@@ -61,12 +60,12 @@ impl Paths {
         }
         let moved = self.finish_batch(&std::mem::replace(read, next), false);
         std::mem::swap(room, next_room);
-        (Moved { moved, unreadable, promoted: 0 }, refused)
+        (moved, refused)
     }
 
     /// Begins to move the oldest pages of a path.
     fn begin_batch(&self, path: usize, pages: usize) -> Vec<Moving> {
-        let (started, _) = self.table.start_moves(&mut lock(&self.lists), path, pages.min(ROOM_PAGES), Which::Oldest);
+        let started = self.table.start_moves(&mut lock(&self.lists), path, pages.min(ROOM_PAGES), Which::Oldest);
         started.into_iter().map(Moving::begun).collect()
     }
 

@@ -72,9 +72,9 @@ pub(super) enum Which {
 /// What became of a move.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Outcome {
-    /// The page is at the new place; the old one is to be freed.
-    Moved,
-    /// A load holds the page: it stays, and the new copy is to be freed.
+    /// The page is at the new place; the old one is to be freed. `was_promoted`: and not loaded since.
+    Moved { was_promoted: bool },
+    /// A load holds the page, or it could not be moved: it stays, and a new copy is to be freed.
     Kept,
     /// The page was freed: both copies are to be freed.
     Dead,
@@ -199,42 +199,33 @@ impl Table {
         place.load(Relaxed) & PROMOTED != 0 && place.fetch_and(!PROMOTED, Relaxed) & PROMOTED != 0
     }
 
-    /// Starts moving the oldest or the youngest pages of `path` that no load holds: at most `count`; says how many of them were promoted and not
-    /// loaded since.
+    /// Starts moving the oldest or the youngest pages of `path` that no load holds: at most `count`.
     pub(super) fn start_moves(
         &self,
         lists: &mut Lists,
         path: usize,
         count: usize,
         which: Which,
-    ) -> (Vec<(Handle, Place)>, usize) {
-        let (mut moves, mut promoted) = (Vec::with_capacity(count), 0);
+    ) -> Vec<(Handle, Place)> {
+        let mut moves = Vec::with_capacity(count);
         let Ends { oldest, youngest } = lists.ends[path];
         let mut handle = if which == Which::Oldest { oldest } else { youngest };
         while handle != NONE && moves.len() < count {
             let next = if which == Which::Oldest { self.younger(handle) } else { self.older(handle) };
-            if let Some((place, was_promoted)) = self.begin_move(lists, handle) {
-                moves.push((handle, place));
-                promoted += usize::from(was_promoted);
-            }
+            moves.extend(self.start_move(lists, handle).map(|place| (handle, place)));
             handle = next;
         }
-        (moves, promoted)
+        moves
     }
 
     /// Starts moving a page; `None`: a load holds it, or it is being moved.
     pub(super) fn start_move(&self, lists: &mut Lists, handle: Handle) -> Option<Place> {
-        self.begin_move(lists, handle).map(|(place, _)| place)
-    }
-
-    /// The same; and whether it was promoted and not loaded since.
-    fn begin_move(&self, lists: &mut Lists, handle: Handle) -> Option<(Place, bool)> {
         let row = &self.row(handle).place;
         let word = row.load(Acquire);
         let place = Place::decode(word).filter(|_| word < PIN && word & MOVING == 0)?;
-        row.compare_exchange(word, place.encode() | MOVING, AcqRel, Relaxed).ok()?;
+        row.compare_exchange(word, word | MOVING, AcqRel, Relaxed).ok()?;
         self.unlink(lists, place.path, handle);
-        Some((place, word & PROMOTED != 0))
+        Some(place)
     }
 
     /// Ends a move with the page at `to`, as one that was promoted or not.
@@ -246,33 +237,37 @@ impl Table {
         to: Place,
         is_promoted: bool,
     ) -> Outcome {
+        let row = &self.row(handle).place;
         let (before, after) = (from.encode() | MOVING, to.encode() | if is_promoted { PROMOTED } else { 0 });
-        match self.row(handle).place.compare_exchange(before, after, AcqRel, Acquire) {
-            Ok(_) => {
-                self.push_youngest(lists, to.path, handle);
-                Outcome::Moved
-            }
-            Err(word) if word & DEAD != 0 => {
-                self.give_back(lists, handle);
-                Outcome::Dead
-            }
-            Err(_) => {
-                self.row(handle).place.fetch_and(!MOVING, AcqRel);
-                self.push_youngest(lists, from.path, handle);
-                Outcome::Kept
+        let mut word = row.load(Acquire);
+        // A load that was there meanwhile has taken the mark away.
+        while word & !PROMOTED == before {
+            match row.compare_exchange(word, after, AcqRel, Acquire) {
+                Ok(_) => {
+                    self.push_youngest(lists, to.path, handle);
+                    return Outcome::Moved { was_promoted: word & PROMOTED != 0 };
+                }
+                Err(now) => word = now,
             }
         }
+        if word & DEAD != 0 {
+            self.give_back(lists, handle);
+            return Outcome::Dead;
+        }
+        row.fetch_and(!MOVING, AcqRel);
+        self.push_youngest(lists, from.path, handle);
+        Outcome::Kept
     }
 
-    /// Ends a move that could not be made: the page stays the oldest of its path, or with `retry_late` becomes the
+    /// Ends a move that could not be made: the page stays the oldest of its path, or with `as_youngest` becomes the
     /// youngest.
-    pub(super) fn abandon_move(&self, lists: &mut Lists, handle: Handle, from: Place, retry_late: bool) -> Outcome {
+    pub(super) fn abandon_move(&self, lists: &mut Lists, handle: Handle, from: Place, as_youngest: bool) -> Outcome {
         let word = self.row(handle).place.fetch_and(!MOVING, AcqRel);
         if word & DEAD != 0 {
             self.give_back(lists, handle);
             return Outcome::Dead;
         }
-        if retry_late {
+        if as_youngest {
             self.push_youngest(lists, from.path, handle);
         } else {
             self.push_oldest(lists, from.path, handle);
@@ -344,7 +339,7 @@ mod tests {
         let handles: Vec<Handle> = (0..5).map(|n| table.insert(&mut lists, place(0, 100 + n)).expect("room")).collect();
         assert_eq!(table.remove(&mut lists, handles[1]), Some(place(0, 101)));
         assert_eq!(table.pin(handles[0]), Some(place(0, 100)));
-        let (moves, _) = table.start_moves(&mut lists, 0, 2, Which::Oldest);
+        let moves = table.start_moves(&mut lists, 0, 2, Which::Oldest);
         assert_eq!(moves, [(handles[2], place(0, 102)), (handles[3], place(0, 103))]);
         // One arrives, one is freed on the way, and a moving page can still be loaded.
         assert_eq!(table.remove(&mut lists, handles[3]), None);
@@ -354,31 +349,34 @@ mod tests {
         table.unpin(handles[2]);
         // What is patched is not being moved, and no move of it begins.
         assert_eq!(table.pin_still(handles[0]), Some(place(0, 100)));
-        let (moves, _) = table.start_moves(&mut lists, 0, 9, Which::Oldest);
+        let moves = table.start_moves(&mut lists, 0, 9, Which::Oldest);
         assert!(moves.iter().all(|(handle, _)| *handle != handles[0]) && moves.len() == 2);
         assert_eq!(table.pin_still(handles[4]), None);
         table.unpin(handles[0]);
         moves.iter().for_each(|(handle, from)| _ = table.abandon_move(&mut lists, *handle, *from, true));
         table.unpin(handles[0]);
-        let (order, _) = table.start_moves(&mut lists, 0, 9, Which::Oldest);
+        let order = table.start_moves(&mut lists, 0, 9, Which::Oldest);
         let order: Vec<Handle> = order.iter().map(|(handle, _)| *handle).collect();
         assert_eq!(order, [handles[0], handles[4], handles[2]]);
-        assert_eq!(table.finish_move(&mut lists, handles[0], place(0, 100), place(1, 9), false), Outcome::Moved);
+        assert_eq!(
+            table.finish_move(&mut lists, handles[0], place(0, 100), place(1, 9), false),
+            Outcome::Moved { was_promoted: false }
+        );
         assert_eq!(table.abandon_move(&mut lists, handles[2], place(0, 102), false), Outcome::Kept);
         assert_eq!(table.abandon_move(&mut lists, handles[4], place(0, 104), false), Outcome::Kept);
         assert_eq!(table.remove(&mut lists, handles[0]), Some(place(1, 9)));
-        assert_eq!(table.start_moves(&mut lists, 0, 1, Which::Oldest).0[0].0, handles[4]);
+        assert_eq!(table.start_moves(&mut lists, 0, 1, Which::Oldest)[0].0, handles[4]);
     }
 
     #[test]
     fn a_promoted_page_is_known_until_it_is_loaded_or_moved() {
         let (table, mut lists) = (Table::new().expect("address space"), Lists::new(2));
         let handles: Vec<Handle> = (0..4).map(|n| table.insert(&mut lists, place(1, 100 + n)).expect("room")).collect();
-        let (moves, promoted) = table.start_moves(&mut lists, 1, 2, Which::Youngest);
-        assert_eq!((&moves[..], promoted), (&[(handles[3], place(1, 103)), (handles[2], place(1, 102))][..], 0));
+        let moves = table.start_moves(&mut lists, 1, 2, Which::Youngest);
+        assert_eq!(moves, [(handles[3], place(1, 103)), (handles[2], place(1, 102))]);
         for (handle, from) in &moves {
             let to = place(0, from.location.0);
-            assert_eq!(table.finish_move(&mut lists, *handle, *from, to, true), Outcome::Moved);
+            assert_eq!(table.finish_move(&mut lists, *handle, *from, to, true), Outcome::Moved { was_promoted: false });
         }
         // What one thread moves no other does.
         assert_eq!(table.start_move(&mut lists, handles[0]), Some(place(1, 100)));
@@ -390,10 +388,33 @@ mod tests {
         assert_eq!((table.pin(handles[3]), table.place(handles[3])), (Some(place(0, 103)), Some(place(0, 103))));
         assert!(table.first_load_of_promoted(handles[3]) && !table.first_load_of_promoted(handles[3]));
         table.unpin(handles[3]);
-        let (moves, promoted) = table.start_moves(&mut lists, 0, 9, Which::Oldest);
-        assert_eq!((moves.len(), promoted), (2, 1));
+        // A page that stays, or that a load keeps, is still one that was promoted.
+        let moves = table.start_moves(&mut lists, 0, 9, Which::Oldest);
+        assert_eq!(moves, [(handles[3], place(0, 103)), (handles[2], place(0, 102))]);
         moves.iter().for_each(|(handle, from)| _ = table.abandon_move(&mut lists, *handle, *from, true));
-        assert!(!table.first_load_of_promoted(handles[2]), "it was moved away");
+        assert_eq!(table.start_move(&mut lists, handles[2]), Some(place(0, 102)));
+        assert_eq!(table.pin(handles[2]), Some(place(0, 102)));
+        assert_eq!(table.finish_move(&mut lists, handles[2], place(0, 102), place(1, 7), false), Outcome::Kept);
+        table.unpin(handles[2]);
+        for (handle, was_promoted) in [(handles[2], true), (handles[3], false)] {
+            let from = table.start_move(&mut lists, handle).expect("no load holds it");
+            let moved = table.finish_move(&mut lists, handle, from, place(1, from.location.0), false);
+            assert_eq!(moved, Outcome::Moved { was_promoted });
+            assert!(!table.first_load_of_promoted(handle), "it was moved away");
+        }
+        let from = table.start_move(&mut lists, handles[2]).expect("no load holds it");
+        assert_eq!(
+            table.finish_move(&mut lists, handles[2], from, place(0, 102), true),
+            Outcome::Moved { was_promoted: false }
+        );
+        // A load during a move, which is over when that ends, uses the page.
+        let from = table.start_move(&mut lists, handles[2]).expect("no load holds it");
+        assert!(table.pin(handles[2]).is_some() && table.first_load_of_promoted(handles[2]));
+        table.unpin(handles[2]);
+        assert_eq!(
+            table.finish_move(&mut lists, handles[2], from, place(0, 102), false),
+            Outcome::Moved { was_promoted: false }
+        );
         assert_eq!(table.remove(&mut lists, handles[2]), Some(place(0, 102)));
     }
 }

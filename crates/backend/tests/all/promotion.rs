@@ -1,6 +1,7 @@
 //! Pages of lower tiers that are wanted again go up.
 
 use hinterland_abi::PlacementName;
+use hinterland_backend::samples::{Kind, page};
 use hinterland_backend::{Backend, Location, Paths, Priority, Reference, open_with};
 use hinterland_testkit::contract::{load, page_of, rows, store};
 use hinterland_units::{PAGE_BYTES, PageBytes};
@@ -67,6 +68,28 @@ fn a_page_that_leaves_unchanged_goes_to_the_first_tier_with_room() {
     assert_eq!(promoted(&paths), 60);
     paths.free(&held.iter().map(|(_, location)| *location).collect::<Vec<_>>());
     assert_eq!(pages(&paths), [0, 0, 0]);
+}
+
+#[test]
+fn pages_that_the_first_tier_does_not_take_are_no_older_for_it() {
+    let urls = ["compressed:64M", "file:/tmp?size=1200K", "file:/tmp?size=4M"].map(str::to_owned);
+    let paths = open_with(&urls, &hinterland_backend::OpenOptions::default()).expect("files");
+    paths.set_ram_scarce(true);
+    let random = |seeds: std::ops::Range<u64>| seeds.map(|seed| page(Kind::Random, seed)).collect::<Vec<PageBytes>>();
+    let bytes = random(0..300);
+    let locations: Vec<Location> = store(&*paths, &bytes).into_iter().map(|answer| answer.expect("room")).collect();
+    assert_eq!(pages(&paths), [0, 300, 0], "they hardly shrink");
+    // The oldest are in use.
+    for (location, bytes) in locations.iter().zip(&bytes).take(50) {
+        load(&*paths, &[*location], Priority::Demand).remove(0).expect("stored");
+        paths.left_clean(&[(*location, bytes)]);
+    }
+    assert_eq!(pages(&paths), [0, 300, 0]);
+    store(&*paths, &random(1000..1100)).into_iter().for_each(|answer| _ = answer.expect("room in RAM"));
+    paths.demote(100);
+    assert_eq!(pages(&paths), [0, 300, 100]);
+    load(&*paths, &locations[..50], Priority::Prefetch);
+    assert_eq!(rows(&*paths)[2].bytes_out, 0, "pages that are in use went to the last tier");
 }
 
 #[test]
