@@ -63,7 +63,6 @@ fn tiers_go_on_in_both() {
 fn paths_are_dropped_in_both() {
     let urls = ["compressed:64M".to_owned(), "file:/tmp?size=16M".to_owned()];
     let paths: Arc<Paths> = open(&urls).unwrap_or_else(|error| panic!("{error}"));
-    // All in the file.
     paths.change(1, vec![PathChange::Drop(urls[0].clone())]);
     let finish = |version: u64| {
         while paths.changed_version() != version {
@@ -71,7 +70,12 @@ fn paths_are_dropped_in_both() {
             paths.maintain();
         }
     };
+    let before: Vec<Location> = store(&*paths, &[page_of(1)]).into_iter().map(|answer| answer.expect("room")).collect();
+    paths.free(&before);
     finish(1);
+    let closed = || rows(&*paths).iter().find(|row| row.url.starts_with("compressed")).map(|row| row.bytes_in);
+    // What the path was given before it was closed the parent has stored, and no child.
+    with_fork(&*paths, || assert_eq!(closed(), None), || assert_eq!(closed(), Some(4096)));
     let pages: Vec<_> = (0..1500).map(page_of).collect();
     let locations: Vec<Location> = store(&*paths, &pages).into_iter().map(|answer| answer.expect("room")).collect();
     paths.change(2, vec![PathChange::Drop(urls[1].clone())]);

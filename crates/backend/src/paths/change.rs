@@ -211,6 +211,16 @@ impl Paths {
         }
     }
 
+    /// In the child of a fork: what paths did that are closed is its parent's.
+    pub(super) fn forget_closed(&self) {
+        for slot in &self.slots {
+            let mut slot = slot.write().unwrap_or_else(PoisonError::into_inner);
+            if matches!(*slot, Slot::Closed(_)) {
+                *slot = Slot::Empty;
+            }
+        }
+    }
+
     /// Closes a path that has no pages; false: a thread is in it.
     fn close(&self, path: usize) -> bool {
         let Ok(mut slot) = self.slots[path].try_write() else { return false };

@@ -602,6 +602,9 @@ impl Backend for Paths {
     }
 
     fn after_fork(&self, side: ForkSide) -> Result<(), StoreError> {
+        if side == ForkSide::Child {
+            self.forget_closed();
+        }
         self.open().try_for_each(|path| {
             if side == ForkSide::Child {
                 path.count_anew();
