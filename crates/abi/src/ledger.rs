@@ -22,14 +22,14 @@ use std::sync::atomic::{
 /// First word of a ledger.
 pub const LEDGER_MAGIC: u64 = u64::from_le_bytes(*b"hinterld");
 /// Layout version: a launcher and a library of different versions refuse each other.
-pub const LEDGER_VERSION: u64 = 23;
+pub const LEDGER_VERSION: u64 = 24;
 
 /// Words of a set of processors, 64 in each.
 pub const PROCESSOR_WORDS: usize = 16;
 /// Rows for processes. A row takes memory once a process has used it.
 pub const PROCESSES_MAX: usize = 1024;
-/// Rows for backends in one process: one for each path that may be open.
-pub const BACKENDS_MAX: usize = 16;
+/// Rows for backends in one process: one for each path that may be open or was, and for each node of six pools. There are no more in the figures.
+pub const BACKENDS_MAX: usize = 64;
 /// Bytes in a text field.
 pub const TEXT_BYTES: usize = 256;
 /// Bytes in the field for the last message of a process: a reason with names, addresses and a node's own words.

@@ -5,7 +5,7 @@ use crate::granules::Granules;
 use crate::pages::{ContentHash, Owned, Pages, Released};
 use hinterland_abi::{BACKENDS_MAX, Ledger};
 use hinterland_backend::{
-    Backend, BackendUsage, DEMAND_LANES, ForkSide, GRANULES, GranuleSet, LoadError, LoadItem, Location, PATHS_MAX,
+    Backend, BackendUsage, DEMAND_LANES, ForkSide, GRANULES, GranuleSet, LoadError, LoadItem, Location, NODES_MAX, PATHS_MAX,
     Patch, Paths, Priority, StoreError,
 };
 use hinterland_paging::PATCH_GRANULES_MAX;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
 use std::time::Duration;
 
-const _: () = assert!(PATHS_MAX <= BACKENDS_MAX, "each path has a row");
+const _: () = assert!(PATHS_MAX + 6 * NODES_MAX <= BACKENDS_MAX, "each path has a row, and each node of its pool");
 
 /// See the module.
 pub(crate) struct FarMemory {
