@@ -88,6 +88,12 @@ impl Reference {
         Ok(Reference { is_on_node: true, ..reference })
     }
 
+    /// The same, as if its memory were a NUMA node's.
+    #[cfg(test)]
+    pub(crate) fn on_pretended_node(self) -> Reference {
+        Reference { is_on_node: true, ..self }
+    }
+
     fn of(url: String, capacity_bytes: u64, reserve: impl Fn(usize) -> io::Result<Mapping>) -> io::Result<Reference> {
         let bytes = usize::try_from(capacity_bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
         Ok(Reference {

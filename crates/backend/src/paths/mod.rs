@@ -257,6 +257,13 @@ impl Paths {
         self.enter(path).is_some_and(|path| path.backend.copies_cost_ram())
     }
 
+    /// RAM that is no path's: the rows of pages, and what is on its way between paths.
+    fn own_ram_bytes(&self) -> u64 {
+        let emptying = if self.is_changing.load(Relaxed) { Pipeline::RAM_BYTES } else { 0 };
+        let staging = self.staging.iter().map(|pool| pool.made() as u64).sum::<u64>() * Staging::RAM_BYTES;
+        lock(&self.lists).ram_bytes() + staging + emptying
+    }
+
     /// Stores at the tiers in turn what has no place yet, and makes room there.
     fn store_in_tiers(&self, pages: &[&PageBytes], priority: Priority, out: &mut [Result<Location, StoreError>]) {
         let mut places = vec![batch::to_be_stored(); pages.len()];
@@ -547,10 +554,7 @@ impl Backend for Paths {
     }
 
     fn ram_bytes(&self) -> u64 {
-        let emptying = if self.is_changing.load(Relaxed) { Pipeline::RAM_BYTES } else { 0 };
-        let staging = self.staging.iter().map(|pool| pool.made() as u64).sum::<u64>() * Staging::RAM_BYTES + emptying;
-        let tables = lock(&self.lists).ram_bytes();
-        self.open().map(|path| path.backend.ram_bytes()).sum::<u64>() + tables + staging
+        self.open().map(|path| path.backend.ram_bytes()).sum::<u64>() + self.own_ram_bytes()
     }
 
     fn usage(&self, rows: &mut Vec<BackendUsage>) {
@@ -563,9 +567,8 @@ impl Backend for Paths {
             }
         }
         // The tables belong to all; the first row carries them, so that the sum is right.
-        let own = self.ram_bytes().saturating_sub(rows[first..].iter().map(|row| row.ram_bytes).sum());
         if let Some(row) = rows.get_mut(first) {
-            row.ram_bytes += own;
+            row.ram_bytes += self.own_ram_bytes();
         }
     }
 
@@ -626,6 +629,21 @@ mod tests {
         let mut rows = Vec::new();
         paths.usage(&mut rows);
         rows.iter().map(|row| row.pages).sum()
+    }
+
+    #[test]
+    fn the_first_row_has_the_tables_of_all_paths() {
+        for on_node in [false, true] {
+            let reference = Reference::new("reference".into(), 8 << 20).expect("address space");
+            let reference = if on_node { reference.on_pretended_node() } else { reference };
+            let paths = Paths::new(vec![Arc::new(reference)], PlacementName::Tiers).expect("address space");
+            let mut out = vec![batch::to_be_stored(); 1000];
+            paths.store(&[&page(Kind::Random, 1); 1000], Priority::WriteBack, &mut out);
+            let mut rows = Vec::new();
+            paths.usage(&mut rows);
+            // Beside the pages a mark and an entry of a list for each, and its row here.
+            assert_eq!(rows[0].ram_bytes, 1000 * (PAGE_BYTES as u64 + 9 + 16), "{on_node}");
+        }
     }
 
     #[test]
