@@ -5,8 +5,8 @@ use crate::granules::Granules;
 use crate::pages::{ContentHash, Owned, Pages, Released};
 use hinterland_abi::{BACKENDS_MAX, Ledger};
 use hinterland_backend::{
-    Backend, BackendUsage, DEMAND_LANES, ForkSide, GRANULES, GranuleSet, LoadError, LoadItem, Location, NODES_MAX, PATHS_MAX,
-    Patch, Paths, Priority, StoreError,
+    Backend, BackendUsage, DEMAND_LANES, ForkSide, GRANULES, GranuleSet, LoadError, LoadItem, Location, NODES_MAX,
+    PATHS_MAX, Patch, Paths, Priority, StoreError,
 };
 use hinterland_paging::PATCH_GRANULES_MAX;
 use hinterland_sys::SysError;

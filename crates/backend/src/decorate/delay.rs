@@ -46,6 +46,17 @@ impl Backend for Delay {
         self.inner.store_while(pages, bytes, priority, out, meanwhile);
     }
 
+    fn store_if_short(
+        &self,
+        pages: &[&PageBytes],
+        longest: usize,
+        priority: Priority,
+        out: &mut [Result<Location, StoreError>],
+    ) {
+        self.wait(&mut || ());
+        self.inner.store_if_short(pages, longest, priority, out);
+    }
+
     fn load_while(
         &self,
         items: &mut [LoadItem<'_>],

@@ -67,6 +67,19 @@ impl Faulty {
         })
     }
 
+    /// Takes back what was stored of a batch and is to fail.
+    fn fail_stores(&self, out: &mut [Result<Location, StoreError>]) {
+        let first = self.stores.fetch_add(out.len() as u64, Relaxed) + 1;
+        for (index, answer) in out.iter_mut().enumerate() {
+            if let Ok(location) = *answer
+                && self.hits(FaultKind::Store, first + index as u64)
+            {
+                self.inner.free(&[location]);
+                *answer = Err(StoreError::Device { url: self.url.clone(), errno: libc::EIO });
+            }
+        }
+    }
+
     /// `page` with one bit of its first `bytes` flipped.
     fn flipped(&self, page: &PageBytes, bytes: usize, number: u64) -> Box<PageBytes> {
         let mut copy = Box::new(*page);
@@ -85,16 +98,19 @@ impl Backend for Faulty {
         out: &mut [Result<Location, StoreError>],
         meanwhile: &mut dyn FnMut(),
     ) {
-        let first = self.stores.fetch_add(pages.len() as u64, Relaxed) + 1;
         self.inner.store_while(pages, bytes, priority, out, meanwhile);
-        for (index, answer) in out.iter_mut().enumerate() {
-            if let Ok(location) = *answer
-                && self.hits(FaultKind::Store, first + index as u64)
-            {
-                self.inner.free(&[location]);
-                *answer = Err(StoreError::Device { url: self.url.clone(), errno: libc::EIO });
-            }
-        }
+        self.fail_stores(out);
+    }
+
+    fn store_if_short(
+        &self,
+        pages: &[&PageBytes],
+        longest: usize,
+        priority: Priority,
+        out: &mut [Result<Location, StoreError>],
+    ) {
+        self.inner.store_if_short(pages, longest, priority, out);
+        self.fail_stores(out);
     }
 
     fn load_while(

@@ -1,6 +1,6 @@
 //! Decorators: backends that behave as another does, with one property added. For tests and experiments.
 
-use crate::Patch;
+use crate::{Location, Patch, StoreError};
 use hinterland_units::PAGE_BYTES;
 
 mod clock;
@@ -19,12 +19,18 @@ fn stored_bytes(pages: usize, bytes: Option<&[u16]>) -> impl Iterator<Item = u64
     (0..pages).map(move |page| bytes.map_or(PAGE_BYTES as u64, |bytes| bytes[page].into()))
 }
 
+/// Pages that a backend has taken.
+fn accepted(out: &[Result<Location, StoreError>]) -> usize {
+    out.iter().filter(|answer| answer.is_ok()).count()
+}
+
 /// Bytes of each of `patches` that travel.
 fn patched_bytes<'a>(patches: &'a [Patch<'_>]) -> impl Iterator<Item = u64> + 'a {
     patches.iter().map(|patch| patch.granules.bytes() as u64)
 }
 
-/// Implements the methods that a decorator passes on unchanged to its field `inner`. It has `store_while`, `load_while` and `patch` itself.
+/// Implements the methods that a decorator passes on unchanged to its field `inner`. It has `store_while`, `store_if_short`,
+/// `load_while` and `patch` itself.
 macro_rules! pass_on {
     () => {
         fn link_page_ns(&self) -> u64 {

@@ -9,7 +9,7 @@
 //! the pages travel. The processes of a run share the link, where the ledger has room for it: each knows from there what the others send.
 
 use super::clock::{Clock, Monotonic};
-use super::{pass_on_but_forks, patched_bytes, stored_bytes};
+use super::{accepted, pass_on_but_forks, patched_bytes, stored_bytes};
 use crate::sync::lock;
 use crate::{
     Backend, BackendUsage, Direction, ForkSide, Link, LinkModel, LoadError, LoadItem, Location, Patch, Priority,
@@ -132,6 +132,21 @@ impl<C: Clock> Backend for OverLink<C> {
         self.inner.store_while(pages, bytes, priority, out, meanwhile);
         meanwhile();
         if let Some(last) = pages.len().checked_sub(1) {
+            self.await_page((call, last), priority);
+        }
+    }
+
+    fn store_if_short(
+        &self,
+        pages: &[&PageBytes],
+        longest: usize,
+        priority: Priority,
+        out: &mut [Result<Location, StoreError>],
+    ) {
+        self.inner.store_if_short(pages, longest, priority, out);
+        let accepted = accepted(out);
+        let call = self.submit(stored_bytes(accepted, None), Direction::Out, priority);
+        if let Some(last) = accepted.checked_sub(1) {
             self.await_page((call, last), priority);
         }
     }

@@ -2,7 +2,7 @@
 //! takes is taken from the others.
 
 use super::clock::Monotonic;
-use super::{pass_on, patched_bytes, stored_bytes};
+use super::{accepted, pass_on, patched_bytes, stored_bytes};
 use crate::sync::lock;
 use crate::{Backend, LoadError, LoadItem, Location, Patch, Priority, StoreError};
 use hinterland_units::PageBytes;
@@ -54,6 +54,17 @@ impl Backend for Throttle {
     ) {
         self.pass(stored_bytes(pages.len(), bytes).sum(), priority, meanwhile);
         self.inner.store_while(pages, bytes, priority, out, meanwhile);
+    }
+
+    fn store_if_short(
+        &self,
+        pages: &[&PageBytes],
+        longest: usize,
+        priority: Priority,
+        out: &mut [Result<Location, StoreError>],
+    ) {
+        self.inner.store_if_short(pages, longest, priority, out);
+        self.pass(stored_bytes(accepted(out), None).sum(), priority, &mut || ());
     }
 
     fn load_while(

@@ -242,6 +242,18 @@ fn while_ram_is_scarce_pages_that_hardly_shrink_go_below() {
     assert_empty(&tiers);
 }
 
+/// A modelled link, a delay or faults in front of compressed RAM change nothing of that.
+#[test]
+fn a_decorated_path_refuses_pages_that_hardly_shrink_too() {
+    for decoration in ["delay_us=1", "throttle=1G", "link=1us:1Gb/s", "fault=store@1000"] {
+        let urls = [format!("compressed:64M?{decoration}"), "file:/tmp?size=4M".to_owned()];
+        let tiers = open_with(&urls, &OpenOptions::default()).expect("paths");
+        tiers.set_ram_scarce(true);
+        assert!(store(&*tiers, &mixed(40)).iter().all(Result::is_ok));
+        assert_eq!(rows(&*tiers).iter().map(|row| row.pages).collect::<Vec<u64>>(), [20, 20], "{decoration}");
+    }
+}
+
 #[test]
 fn where_nothing_is_below_but_ram_all_pages_stay() {
     for placement in [PlacementName::Tiers, PlacementName::Auto, PlacementName::Spread] {
