@@ -34,16 +34,19 @@ struct Generation {
 }
 
 impl ForkGroup {
-    /// Before a fork: sees to a generation that the child can belong to.
-    pub(super) fn begin(&mut self) {
-        if self.newest().is_some() || self.generations.len() == GENERATIONS_MAX || self.ancestors.len() >= ANCESTORS_MAX
-        {
-            return;
+    /// Before a fork: sees to a generation that the child can belong to. Returns those that it has found gone, as `gone`.
+    pub(super) fn begin(&mut self) -> Vec<u32> {
+        if self.newest().is_some() || self.ancestors.len() >= ANCESTORS_MAX {
+            return Vec::new();
         }
-        if let Some((read_end, write_end)) = pipe() {
+        let gone = if self.generations.len() == GENERATIONS_MAX { self.gone() } else { Vec::new() };
+        if self.generations.len() < GENERATIONS_MAX
+            && let Some((read_end, write_end)) = pipe()
+        {
             self.next += 1;
             self.generations.push(Generation { number: self.next, read_end, write_end: Some(write_end) });
         }
+        gone
     }
 
     /// The generation of a child that was forked just now; `None` when nobody can know how long it lives.
@@ -144,14 +147,14 @@ mod tests {
     #[test]
     fn a_group_that_is_given_up_leaves_no_end_open() {
         let mut parent = ForkGroup::default();
-        parent.begin();
+        assert!(parent.begin().is_empty());
         let (read_end, write_end) = ends(&parent);
         drop(parent);
         drop(write_end);
         must_be_at_end(read_end);
 
         let mut parent = ForkGroup::default();
-        parent.begin();
+        assert!(parent.begin().is_empty());
         let (read_end, write_end) = ends(&parent);
         drop(parent);
         drop(read_end);
@@ -162,7 +165,7 @@ mod tests {
     fn a_child_that_gives_its_file_up_reads_none_of_its_ancestors_any_more() {
         let mut child = ForkGroup::default();
         let descend = |_| {
-            child.begin();
+            assert!(child.begin().is_empty());
             let (read_end, _) = ends(&child);
             child.begin_child();
             read_end
@@ -172,5 +175,25 @@ mod tests {
         assert!(read_ends.iter().all(lives), "the child may read what its ancestors have stored");
         drop(child);
         read_ends.into_iter().for_each(must_be_at_end);
+    }
+
+    #[test]
+    fn a_generation_begins_where_as_many_as_there_may_be_are_gone() {
+        let mut parent = ForkGroup::default();
+        let live_on = |_| {
+            assert!(parent.begin().is_empty());
+            let (_, write_end) = ends(&parent);
+            assert!(parent.gone().is_empty(), "somebody has the write end");
+            write_end
+        };
+        let write_ends: Vec<File> = (0..GENERATIONS_MAX).map(live_on).collect();
+        assert!(parent.begin().is_empty() && parent.newest().is_none());
+        drop(write_ends);
+        let mut gone = Vec::new();
+        wait_until("relatives are gone", || {
+            gone.extend(parent.begin());
+            parent.newest().is_some()
+        });
+        assert!(!gone.is_empty());
     }
 }

@@ -484,7 +484,8 @@ impl Backend for FileBackend {
     }
 
     fn before_fork(&self) {
-        lock(&self.fork_group).begin();
+        let gone = lock(&self.fork_group).begin();
+        gone.into_iter().for_each(|generation| lock(&self.slots).thaw(generation));
     }
 
     fn after_fork(&self, side: ForkSide) -> Result<(), StoreError> {
