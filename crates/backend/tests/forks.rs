@@ -53,6 +53,40 @@ fn recompressed_pages_are_duplicated() {
     with_fork(&backend, || both(0), || both(before));
 }
 
+/// However much its parent has stored.
+#[test]
+fn a_child_compresses_again_when_it_has_stored_as_much_as_it_holds() {
+    let backend = Compressed::new("compressed".into(), CodecName::Lz4, 64 << 20).expect("address space");
+    let an_hour = Duration::from_secs(3600);
+    let backend = backend.recompressing(Recompression { longest_wait: an_hour, late: Duration::MAX });
+    let keep = |seeds: std::ops::Range<u64>| -> Vec<Location> {
+        let pages: Vec<_> = seeds.map(page_of).collect();
+        store(&backend, &pages).into_iter().map(|answer| answer.expect("room")).collect()
+    };
+    let turn_over = |pages: u64| (0..pages / 100).for_each(|_| backend.free(&keep(0..100)));
+    // Until no pass is due.
+    let maintain = || {
+        while let Some(pause) = backend.maintain() {
+            std::thread::sleep(pause);
+            if pause >= Duration::from_millis(20) {
+                break;
+            }
+        }
+    };
+    keep(0..1000);
+    turn_over(40_000);
+    maintain();
+    let child = || {
+        // A pass finds what has stayed since the one before.
+        for _ in 0..4 {
+            turn_over(2000);
+            maintain();
+        }
+        assert!(usage(&backend).recompressed_pages > 100, "{:?}", usage(&backend));
+    };
+    with_fork(&backend, child, || ());
+}
+
 #[test]
 fn tiers_go_on_in_both() {
     fork_round(&*opened(&["compressed:256K", "file:/tmp?size=16M"]), 5, 2);

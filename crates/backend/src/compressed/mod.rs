@@ -412,6 +412,13 @@ impl Backend for Compressed {
 
     fn after_fork(&self, side: ForkSide) -> Result<(), StoreError> {
         self.counters.after_fork(side);
+        if side == ForkSide::Child
+            && let Some(recompressor) = &self.recompressor
+        {
+            // What is stored is counted anew.
+            lock(recompressor).count_anew();
+            self.settled_at.store(u64::MAX, Relaxed);
+        }
         Ok(())
     }
 }

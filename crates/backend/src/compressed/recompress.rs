@@ -158,6 +158,13 @@ impl Recompressor {
         }
     }
 
+    /// No page was stored before its last pass.
+    pub(super) fn count_anew(&mut self) {
+        if let Some(pass) = &mut self.pass {
+            pass.stores = 0;
+        }
+    }
+
     /// Memory of the tools.
     pub(super) fn tools_bytes() -> u64 {
         ZstdCompressor::ram_bytes() + size_of::<Tools>() as u64
