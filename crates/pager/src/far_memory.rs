@@ -12,8 +12,8 @@ use hinterland_paging::PATCH_GRANULES_MAX;
 use hinterland_sys::SysError;
 use hinterland_units::{PageBytes, PageCount};
 use std::os::fd::RawFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 const _: () = assert!(PATHS_MAX + 6 * NODES_MAX <= BACKENDS_MAX, "each path has a row, and each node of its pool");
@@ -22,8 +22,9 @@ const _: () = assert!(PATHS_MAX + 6 * NODES_MAX <= BACKENDS_MAX, "each path has 
 pub(crate) struct FarMemory {
     pages: &'static Pages,
     backend: Arc<dyn Backend>,
-    /// What local pages were like when they came, where stored copies can be patched.
-    granules: Option<Granules>,
+    /// What local pages were like when they came, as soon as a path's stored copies can be patched; and the local memory that it is for.
+    granules: OnceLock<Granules>,
+    local: PageCount,
     /// The same, where its paths can be changed; and where changes are commanded.
     paths: Option<(Arc<Paths>, &'static Ledger)>,
     /// The version of the changes that were read last.
@@ -39,9 +40,12 @@ impl FarMemory {
         paths: Option<(Arc<Paths>, &'static Ledger)>,
         local: PageCount,
     ) -> Result<FarMemory, SysError> {
-        let granules = backend.patches().then(|| Granules::new(local)).transpose()?;
+        let granules = match backend.patches() {
+            true => OnceLock::from(Granules::new(local)?),
+            false => OnceLock::new(),
+        };
         let seen_changes = AtomicU64::new(paths.as_ref().map_or(0, |(paths, _)| paths.wanted_version()));
-        Ok(FarMemory { pages, backend, granules, paths, seen_changes, retained_copies: AtomicU64::new(0) })
+        Ok(FarMemory { pages, backend, granules, local, paths, seen_changes, retained_copies: AtomicU64::new(0) })
     }
 
     /// Takes changes of the paths that the launcher has commanded, and says what is in the way of those before; whether there were
@@ -52,6 +56,7 @@ impl FarMemory {
         if row.path_obstacle.get() != obstacle {
             row.path_obstacle.set(&obstacle);
         }
+        self.see_to_granules();
         if ledger.commands.paths_version() == self.seen_changes.load(Relaxed) {
             return false;
         }
@@ -59,6 +64,16 @@ impl FarMemory {
         self.seen_changes.store(version, Relaxed);
         paths.change(version, changes);
         true
+    }
+
+    /// A path that was added may be the first that can be patched. Without address space its pages are stored whole.
+    fn see_to_granules(&self) {
+        if self.granules.get().is_none()
+            && self.backend.patches()
+            && let Ok(granules) = Granules::new(self.local)
+        {
+            let _ = self.granules.set(granules);
+        }
     }
 
     /// Whether all changes of the paths that were commanded are made. Inside the gate.
@@ -84,7 +99,7 @@ impl FarMemory {
 
     /// What differs between a page that leaves and its stored copy, if that is known and so little that the copy can be patched.
     pub(crate) fn changed(&self, owned: &Owned, bytes: &PageBytes) -> Option<GranuleSet> {
-        let granules = self.granules.as_ref().filter(|_| owned.was().copy_retained())?;
+        let granules = self.granules.get().filter(|_| owned.was().copy_retained())?;
         let changed = granules.take(owned.page(), self.pages.table.hash(owned.page()), bytes)?;
         let fits = (1..=PATCH_GRANULES_MAX).contains(&changed.count());
         if !fits {
@@ -96,7 +111,7 @@ impl FarMemory {
     /// Pages leave as their stored copies are.
     pub(crate) fn leave_clean(&self, leaving: &[(&Owned, &PageBytes)]) {
         self.forget_copies(leaving.len() as u64);
-        if let Some(granules) = &self.granules {
+        if let Some(granules) = self.granules.get() {
             for (owned, _) in leaving {
                 granules.forget(owned.page(), self.pages.table.hash(owned.page()));
             }
@@ -120,7 +135,7 @@ impl FarMemory {
     /// Patches stored copies; says of each whether it is now as its page: see [`Backend::patch`].
     pub(crate) fn patch(&self, patches: &[Patch<'_>]) -> Vec<bool> {
         let mut patched = vec![false; patches.len()];
-        if let Some(granules) = self.granules.as_ref().filter(|_| !patches.is_empty()) {
+        if let Some(granules) = self.granules.get().filter(|_| !patches.is_empty()) {
             self.backend.patch(patches, Priority::WriteBack, &mut patched);
             let saved = |(patch, patched): (&Patch<'_>, &bool)| {
                 if *patched { (GRANULES - patch.granules.count()) as u64 } else { 0 }
@@ -132,7 +147,7 @@ impl FarMemory {
 
     /// RAM that is used to know what changes.
     pub(crate) fn granule_bytes(&self) -> u64 {
-        self.granules.as_ref().map_or(0, Granules::ram_bytes)
+        self.granules.get().map_or(0, Granules::ram_bytes)
     }
 
     /// Frees a stored copy.
@@ -161,7 +176,7 @@ impl FarMemory {
             self.pages
                 .fatal(&format!("{page} came back changed from far memory (checksum mismatch); the program is ended"));
         }
-        if let Some(granules) = &self.granules {
+        if let Some(granules) = self.granules.get() {
             granules.note(page, hash, bytes);
         }
     }
