@@ -60,8 +60,11 @@ impl<S: Shard> Coded<S> {
     ) {
         for (index, error) in failed {
             self.degraded.store(true, Relaxed);
+            let (number, _) = self.stripes.split(items[index].location);
+            // Each of them has a pin.
+            let own = items.iter().filter(|item| self.stripes.split(item.location).0 == number).count();
             let item = &mut items[index];
-            match self.compute(item.location, item.into, priority, error) {
+            match self.compute(item.location, item.into, priority, error, own) {
                 Ok(()) => done(index, Ok(item.into)),
                 Err(error) => done(index, Err(error)),
             }
@@ -69,16 +72,17 @@ impl<S: Shard> Coded<S> {
     }
 
     /// Computes a page from other units of its stripe. `error`: why it could not be loaded from its own place; where that has other bytes,
-    /// the unit is lost from then on, and stored anew in the background.
+    /// the unit is lost from then on, and stored anew in the background. `own`: loads from the stripe that are the caller's.
     fn compute(
         &self,
         location: Location,
         into: &mut PageBytes,
         priority: Priority,
         error: Option<LoadError>,
+        own: usize,
     ) -> Result<(), LoadError> {
         let (number, unit) = self.stripes.split(location);
-        let mut held = self.stripes.hold(number);
+        let held = self.stripes.hold(number);
         let mut units = StripeUnits::new(self, &held);
         let is_damaged = matches!(error, Some(LoadError::Damaged { .. }));
         if let Some(error) = error {
@@ -87,12 +91,13 @@ impl<S: Shard> Coded<S> {
         let computed = units.load(self.code.data(), priority);
         if computed {
             *into = *units.all_units(None)[unit];
-            if is_damaged {
-                held.places[unit] = Place::LOST;
-            }
         }
         let error = units.error.take();
-        self.release(held, 0);
+        if computed && is_damaged {
+            self.release_wrong(held, unit, own);
+        } else {
+            self.release(held, 0);
+        }
         if computed { Ok(()) } else { Err(error.unwrap_or_else(|| self.wrong(location))) }
     }
 
@@ -100,7 +105,7 @@ impl<S: Shard> Coded<S> {
     pub(super) fn load_right(&self, item: LoadItem<'_>, right: &dyn Fn(&PageBytes) -> bool) -> Result<(), LoadError> {
         let LoadItem { location, into } = item;
         let (number, unit) = self.stripes.split(location);
-        let mut held = self.stripes.hold(number);
+        let held = self.stripes.hold(number);
         let mut units = StripeUnits::new(self, &held);
         units.load(self.code.units(), Priority::Demand);
         let mut found = units.known[unit] && right(&units.pages[unit]);
@@ -117,8 +122,9 @@ impl<S: Shard> Coded<S> {
                 is_right
             });
             if found {
-                held.places[unit] = Place::LOST;
                 self.degraded.store(true, Relaxed);
+                self.release_wrong(held, unit, 0);
+                return Ok(());
             }
         }
         self.release(held, 0);

@@ -89,6 +89,12 @@ impl<S: Shard> Coded<S> {
         self.free_places(&gone);
     }
 
+    /// The same, of a stripe with a unit that is wrong: see [`Stripes::release_wrong`].
+    fn release_wrong(&self, held: Held, unit: usize, own: usize) {
+        let gone = self.stripes.release_wrong(held, unit, own);
+        self.free_places(&gone);
+    }
+
     /// The shards that can be used now, one bit each.
     fn there(&self) -> u32 {
         let there = (0..self.shards.len()).filter(|shard| self.shards[*shard].is_there());

@@ -12,7 +12,7 @@ use super::code::ErasureCode;
 use crate::Location;
 use crate::sync::lock;
 use std::collections::BTreeSet;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Stored pages beyond the least that the pages in use need, in percent, from which on stale places are written again.
 const WASTE_PERCENT: u64 = 25;
@@ -220,8 +220,21 @@ impl Stripes {
     /// Ends the hold: the units now lie at `held.places`, and data pages `stored` are in use, too. Returns what is to be freed: what
     /// lay at other places before, and everything of a stripe without pages.
     pub(super) fn release(&self, held: Held, stored: u8) -> Vec<Place> {
+        self.release_under(lock(&self.rows), held, stored)
+    }
+
+    /// The same, of a stripe with a unit that is wrong: it is lost from then on; unless more than `own` loads are under way, of which one may
+    /// read it: then it stays for a later load to find, for its place would be another page's.
+    pub(super) fn release_wrong(&self, mut held: Held, unit: usize, own: usize) -> Vec<Place> {
+        let rows = lock(&self.rows);
+        if usize::from(rows.states[held.number as usize].pins) <= own {
+            held.places[unit] = Place::LOST;
+        }
+        self.release_under(rows, held, 0)
+    }
+
+    fn release_under(&self, mut rows: MutexGuard<'_, Rows>, held: Held, stored: u8) -> Vec<Place> {
         let units = self.code.units();
-        let mut rows = lock(&self.rows);
         let Held { number, places, .. } = held;
         let first = number as usize * units;
         let before = rows.places[first..first + units].to_vec();
@@ -308,5 +321,28 @@ impl Rows {
         } else if free > 0 {
             self.roomy.insert((free, number));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_that_is_wrong_stays_while_others_load_from_its_stripe() {
+        let stripes = Stripes::new("2+1".parse().expect("a code"));
+        let mut held = stripes.hold_new().expect("there is none");
+        for (shard, place) in held.places.iter_mut().enumerate() {
+            *place = Place::at(shard, Location(7));
+        }
+        let number = held.number;
+        assert!(stripes.release(held, 0b11).is_empty());
+        let page = || std::iter::once(stripes.location(number, 1));
+        let [place, again] = [stripes.pin(page()), stripes.pin(page())];
+        assert_eq!(place, again);
+        assert!(stripes.release_wrong(stripes.hold(number), 1, 1).is_empty(), "another load reads it");
+        stripes.unpin(page());
+        assert_eq!(stripes.release_wrong(stripes.hold(number), 1, 1), place);
+        assert_eq!(stripes.pin(page()), [Place::LOST]);
     }
 }
