@@ -108,7 +108,8 @@ struct Running {
 /// A thread's part of a size.
 struct Share {
     memory: Memory,
-    /// Local pages that were given up, with their last uses: each leaves, for the tape, for an arrival that needs no other to leave.
+    /// Local pages that were given up, with their last uses: each leaves, for the tape, for an arrival that needs no other to
+    /// leave, unless it was touched again by then.
     given_up: VecDeque<(u32, u32)>,
     schedule: Schedule,
     plan: ThreadPlan,
@@ -260,7 +261,11 @@ impl Replay<'_, '_> {
             leaves.map_or((false, 0), |leaves| running.released(thread.own.global(leaves), self.pace));
         let pages_in = running.held(step.slot, fetched, self.pace);
         let share = &mut running.shares[index];
-        let given_up = if leaves.is_some() { None } else { share.given_up.pop_front() };
+        // A page that was touched since is in use again.
+        let is_gone_still =
+            |given_up: &(u32, u32)| given_up.0 != slot && cursor.last_use[given_up.0 as usize] == given_up.1;
+        let mut given_up = std::iter::from_fn(|| share.given_up.pop_front());
+        let given_up = if leaves.is_some() { None } else { given_up.find(is_gone_still) };
         share.plan.left += u64::from(leaves.is_some() || given_up.is_some());
         *(if fetched { &mut share.plan.fetched } else { &mut share.plan.first_touches }) += 1;
         let ran_ns = step.cpu_ns + share.plan.fault_ns;

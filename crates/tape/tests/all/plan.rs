@@ -479,6 +479,43 @@ fn freed_pages_that_are_far_are_dropped() {
     assert_eq!(of(Some(Cause::Unmapped), 200), (0, 0, 800));
 }
 
+/// Arrays that are unmapped in the reverse order of their use, and mapped again: what is in use again does not leave.
+#[test]
+fn what_is_given_up_leaves_the_tape_unless_it_is_in_use_again() {
+    const PAGES: u32 = 600;
+    let head = Head { page_bytes: 4096, microset_pages: 10, ..Head::default() };
+    let mut writer = Writer::new(Vec::new(), &head).unwrap();
+    writer.region(&Region { name: "far".into(), pages: 1 << 30 }).unwrap();
+    let rounds = 3;
+    for _ in 0..rounds {
+        for page in 0..2 * PAGES {
+            writer.touch(&Reference { page, is_first: true, ..Reference::default() }).unwrap();
+            if page % 10 == 9 {
+                writer.end_microset(Written::All).unwrap();
+            }
+        }
+        for page in [PAGES, 0] {
+            writer.discard(&Discard { region: 0, page, pages: PAGES, cause: Cause::Unmapped }).unwrap();
+        }
+    }
+    for page in 2 * PAGES..4 * PAGES {
+        writer.touch(&Reference { page, is_first: true, ..Reference::default() }).unwrap();
+        if page % 10 == 9 {
+            writer.end_microset(Written::All).unwrap();
+        }
+    }
+    writer.finish().unwrap();
+    let (_, tape) = planned(&std::mem::take(writer.sink()), &[case(4 * u64::from(PAGES), Eviction::Min)]);
+    let (mut arrived, mut left) = (BTreeMap::new(), BTreeSet::new());
+    for (arrival, departure) in &tape[&0] {
+        arrived.insert(arrival.page, arrival.position);
+        let Some(departure) = departure else { continue };
+        assert!(arrived[&departure.page] <= departure.last_use, "it is local again: {departure:?} for {arrival:?}");
+        left.insert(departure.page);
+    }
+    assert_eq!(left.len(), 2 * PAGES as usize, "of what is not used again each page leaves");
+}
+
 /// A page that one thread discards and writes to again in the same microset has content, whatever others had there before.
 #[test]
 fn what_is_written_after_a_discard_is_content_for_threads_that_did_not_run() {
