@@ -303,7 +303,7 @@ impl Faults {
             }
         };
         let Some(request) = request else { return Outcome::Served };
-        let late = self.request_prefetch(page, request, fault);
+        let (late, _) = self.request_prefetch(page, request, fault);
         self.read_ahead.help(late, scratch);
         Outcome::Served
     }
@@ -376,7 +376,7 @@ impl Faults {
             return Outcome::Again;
         }
         let Some(owned) = self.claim_charged(page, entry, scratch) else { return Outcome::Again };
-        let late = self.request_prefetch(page, Request::Major, fault);
+        let (late, is_on_tape) = self.request_prefetch(page, Request::Major, fault);
         let waits = self.driver.waits();
         let landing = &mut scratch.landing()[0];
         let begun = is_timed(self.pages.row().major_faults.load(Relaxed)).then(Instant::now);
@@ -399,7 +399,9 @@ impl Faults {
         self.pages.row().major_faults.fetch_add(1, Relaxed);
         let released = self.complete_fetched(owned, self.local.arrive(std::iter::once(page), Arrival::Demand));
         self.far.free(released);
-        self.read_ahead.help(late, scratch);
+        // Hints are looked at once the program has its page.
+        let hinted = if is_on_tape { None } else { self.read_ahead.late_hints(page) };
+        self.read_ahead.help(hinted.or(late), scratch);
         Outcome::Served
     }
 
@@ -435,16 +437,16 @@ impl Faults {
         }
     }
 
-    /// Tells the arbiter of a request for far memory, and asks for what it names. The number of what the read-ahead thread is late with: see
-    /// `ReadAhead::help`.
-    fn request_prefetch(&self, page: PageNo, request: Request, fault: Fault) -> Option<u64> {
+    /// Tells the arbiter of a request for far memory, and asks for what it names. The number of what the read-ahead thread is late with, but
+    /// for hints: see `ReadAhead::help`; and whether the thread is on its tape.
+    fn request_prefetch(&self, page: PageNo, request: Request, fault: Fault) -> (Option<u64>, bool) {
         let wanted = self.driver.requested(page, request, fault);
         wanted.batches.into_iter().for_each(|batch| self.read_ahead.request_batch(batch));
         if let Some(block) = wanted.block {
             self.read_ahead.request(Prefetch::Block(block));
         }
         let passed = wanted.window.and_then(|window| self.read_ahead.request(window));
-        let (batch, hints) = (|| self.read_ahead.late_batch(page), || self.read_ahead.late_hints(page));
-        late_window(request, wanted.is_on_tape, passed, batch, hints)
+        let late = late_window(request, wanted.is_on_tape, passed, || self.read_ahead.late_batch(page));
+        (late, wanted.is_on_tape)
     }
 }

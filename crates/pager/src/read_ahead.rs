@@ -44,8 +44,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ord
 const HINT_BATCH_PAGES: usize = 64;
 /// Batches of hints that wait to be fetched: the others stay hints, and join those that come after them.
 const HINT_BATCHES_WAITING_MAX: u32 = 2;
-/// Pages that are looked at for one of them.
+/// Pages of hints that the read-ahead thread looks at before it looks at windows, or at whether a fork waits (0.5 ms); and a thread that
+/// helps it (30 µs).
 const LOOKED_AT_MAX: u32 = 8192;
+const HELP_LOOKED_AT_MAX: u32 = LOOKED_AT_MAX / 16;
 
 /// Windows on their way to the read-ahead thread.
 #[derive(Default)]
@@ -267,9 +269,9 @@ impl ReadAhead {
         self.queue.push(batch);
     }
 
-    /// The number of the batch that a page is to come with which a thread waits for now.
+    /// The number of the batch that a page is to come with which a thread waits for now. `None`, too, where it would not help.
     pub(crate) fn late_batch(&self, page: PageNo) -> Option<u64> {
-        self.queue.with(|queue| queue.late_batch(page))
+        self.is_helped().then(|| self.queue.with(|queue| queue.late_batch(page)))?
     }
 
     /// The program says that it will need a run of pages. For any thread at any moment; `wake_for_hints` follows. False: too many others
@@ -299,33 +301,33 @@ impl ReadAhead {
         self.hints_wait_ns.load(Relaxed)
     }
 
-    /// Makes batches of hints that wait, as long as few wait to be fetched; the number of the last one.
-    fn take_hints(&self) -> Option<u64> {
+    /// Makes batches of hints that wait, as long as few wait to be fetched, and looks at so many pages at most; the number of the last one.
+    fn take_hints(&self, mut looks: u32) -> Option<u64> {
         let mut last = None;
-        while !self.hints.is_empty() && self.queue.hinted.load(Relaxed) < HINT_BATCHES_WAITING_MAX {
-            last = self.take_hint_batch().or(last);
+        while looks > 0 && !self.hints.is_empty() && self.queue.hinted.load(Relaxed) < HINT_BATCHES_WAITING_MAX {
+            last = self.take_hint_batch(&mut looks).or(last);
         }
         last
     }
 
     /// Makes a batch of hints of one site. `None`: their pages are local, or the site has lost.
-    fn take_hint_batch(&self) -> Option<u64> {
+    fn take_hint_batch(&self, looks: &mut u32) -> Option<u64> {
         let since_ns = self.hinted_ns.swap(0, Relaxed);
         if since_ns != 0 {
             let (waited, mean) = (self.now_ns().saturating_sub(since_ns), self.hints_wait_ns.load(Relaxed));
             self.hints_wait_ns.store(mean - mean / 8 + waited / 8, Relaxed);
         }
-        let (mut pages, mut site, mut looked_at) = (Vec::with_capacity(HINT_BATCH_PAGES), None, 0);
+        let (mut pages, mut site) = (Vec::with_capacity(HINT_BATCH_PAGES), None);
         self.hints.take(|run| {
             let mut taken = 0;
             let is_others = *site.get_or_insert(run.tag) != run.tag;
-            while !is_others && taken < run.pages && pages.len() < HINT_BATCH_PAGES && looked_at < LOOKED_AT_MAX {
+            while !is_others && taken < run.pages && pages.len() < HINT_BATCH_PAGES && *looks > 0 {
                 let page = PageNo(run.first.0 + taken);
                 if self.pages.is_to_come(self.pages.table.load(page)) && !pages.contains(&page) {
                     pages.push(page);
                 }
                 taken += 1;
-                looked_at += 1;
+                *looks -= 1;
             }
             taken
         });
@@ -342,17 +344,25 @@ impl ReadAhead {
         number
     }
 
-    /// The number of the batch that a page is to come with for which a thread waits now, where there are hints: of one that is late, or
-    /// of those that the read-ahead thread has not come to.
+    /// The number of the batch that a page was to come with for which a thread has waited, where there are hints: of one that is late, or
+    /// of those that the read-ahead thread has not come to. `None`, too, where the thread would not help.
     pub(crate) fn late_hints(&self, page: PageNo) -> Option<u64> {
-        if self.queue.hinted.load(Relaxed) == 0 && self.hints.is_empty() {
+        if !self.is_helped() || self.queue.hinted.load(Relaxed) == 0 && self.hints.is_empty() {
             return None;
         }
         let turn = self.pages.decisions.turn();
         let batch = self.late_batch(page);
         turn.note(|| Step::Late { page, batch });
         drop(turn);
-        batch.or_else(|| self.take_hints())
+        if batch.is_some() {
+            return batch;
+        }
+        let taken = self.take_hints(HELP_LOOKED_AT_MAX);
+        if taken.is_some() {
+            // This thread fetches a part of it, and the read-ahead thread has seen no hint when it goes to sleep.
+            self.queue.nudge();
+        }
+        taken
     }
 
     /// Requests a window, or a block, from the read-ahead thread. The window's number, if that thread is late with the one before: see
@@ -417,14 +427,16 @@ impl ReadAhead {
         }
     }
 
-    /// Prefetches pages of a window in the thread that would fault on each of them, if the read-ahead thread is late. Only where
-    /// threads serve themselves: a monitor has others to serve.
+    /// Whether threads that fault help the read-ahead thread: only where they serve themselves, since a monitor has others to serve.
+    fn is_helped(&self) -> bool {
+        self.pages.path == FaultPath::Inline && !self.pages.gate.is_closing()
+    }
+
+    /// Prefetches pages of a window in the thread that would fault on each of them, if the read-ahead thread is late.
     pub(crate) fn help(&self, late: Option<u64>, scratch: &mut Scratch) {
-        let Some(number) = late.filter(|_| self.pages.path == FaultPath::Inline && !self.pages.gate.is_closing())
-        else {
-            return;
-        };
-        self.fetch_now(number, HELP_PAGES, scratch);
+        if let Some(number) = late.filter(|_| self.is_helped()) {
+            self.fetch_now(number, HELP_PAGES, scratch);
+        }
     }
 
     /// Prefetches at most so many pages of a window, or of a block, in this thread; false: it finds none, or no frames for them.
@@ -457,7 +469,7 @@ impl ReadAhead {
             }
             // Inside the gate: the child of a fork must find the queue's lock free, and no page busy.
             let inside = self.pages.gate.enter();
-            self.take_hints();
+            self.take_hints(LOOKED_AT_MAX);
             self.claim_next(None, &mut batch);
             let had_work = batch.of.is_some();
             while let Some(of) = batch.of.take() {
@@ -470,6 +482,7 @@ impl ReadAhead {
             }
             drop(inside);
             if !had_work {
+                self.pages.at(Point::ReadAheadIdle, PageNo(0));
                 self.queue.sleeps.store(true, SeqCst);
                 if self.hints.is_empty() {
                     futex_wait(&self.queue.signal, seen);
@@ -490,7 +503,7 @@ impl ReadAhead {
         }
         next.of = None;
         if !self.pages.gate.is_closing() {
-            self.take_hints();
+            self.take_hints(LOOKED_AT_MAX);
             self.claim_next(None, next);
         }
         self.pages.at(Point::ReadAheadClaimed, batch.pages[0].page());
@@ -600,6 +613,17 @@ impl ReadAhead {
         drop(turn);
         self.far.free_all(freed);
         self.local.publish();
+    }
+
+    /// Pages of hints that wait, which it drops.
+    #[cfg(test)]
+    pub(crate) fn take_hinted_pages(&self) -> u32 {
+        let mut pages = 0;
+        self.hints.take(|run| {
+            pages += run.pages;
+            run.pages
+        });
+        pages
     }
 
     /// Maps a run of loaded pages, `first` and its neighbours, and completes them; returns how many are mapped.

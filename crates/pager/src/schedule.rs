@@ -47,6 +47,8 @@ pub(crate) enum Point {
     ReadAheadLoaded,
     /// Read-ahead has claimed its next batch, if there is one; the one that is loaded is not mapped yet.
     ReadAheadClaimed,
+    /// Read-ahead has found nothing to do; it does not say yet that it sleeps. Page 0 stands for all.
+    ReadAheadIdle,
     /// A page that waited, unmapped, is far again; its slot is still listed in the prefetch cache.
     SlotEmptied,
     /// A page is about to be given up; it has lost its content.

@@ -50,19 +50,16 @@ impl Frames {
 }
 
 /// Which window or batch the thread that has faulted prefetches pages of by itself, where threads do that (decision 0046): that with
-/// which the read-ahead thread is late. `passed`: the window that its request has passed; `batch`: the tape's batch that has the page;
-/// `hints`: the same of hints.
+/// which the read-ahead thread is late. `passed`: the window that its request has passed; `batch`: the tape's batch that has the page.
 pub fn late_window(
     request: Request,
     is_on_tape: bool,
     passed: Option<u64>,
     batch: impl FnOnce() -> Option<u64>,
-    hints: impl FnOnce() -> Option<u64>,
 ) -> Option<u64> {
     match request {
         Request::Major if is_on_tape => batch(),
-        Request::Major => hints().or(passed),
-        Request::FirstTouch | Request::Minor | Request::PrefetchHit => passed,
+        Request::Major | Request::FirstTouch | Request::Minor | Request::PrefetchHit => passed,
     }
 }
 
@@ -288,10 +285,9 @@ mod tests {
 
     #[test]
     fn a_thread_helps_with_what_it_waits_for() {
-        let late = |request, is_on_tape| late_window(request, is_on_tape, Some(1), || Some(2), || None);
+        let late = |request, is_on_tape| late_window(request, is_on_tape, Some(1), || Some(2));
         assert_eq!([late(Request::Major, true), late(Request::Major, false)], [Some(2), Some(1)]);
         assert_eq!(late(Request::PrefetchHit, true), Some(1));
-        assert_eq!(late_window(Request::Major, false, Some(1), || None, || Some(3)), Some(3));
     }
 
     #[test]

@@ -49,7 +49,7 @@ impl PendingWindow {
 
     /// Whether a page of it was not looked at.
     fn has_ahead(&self, page: PageNo) -> bool {
-        self.wanted.iter().skip(self.offset as usize).any(|other| other == page)
+        (self.offset..self.wanted.pages()).any(|at| self.wanted.page(at) == Some(page))
     }
 
     fn continues(&self, other: &PendingWindow) -> bool {

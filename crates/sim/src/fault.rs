@@ -174,8 +174,7 @@ impl Machine<'_> {
         let wanted = self.requested(touch, Request::Major);
         let is_on_tape = wanted.is_on_tape;
         let passed = self.request_wanted(now, wanted);
-        let late =
-            late_window(Request::Major, is_on_tape, passed, || self.late_batch(self.work.page(touch.slot)), || None);
+        let late = late_window(Request::Major, is_on_tape, passed, || self.late_batch(self.work.page(touch.slot)));
         let asked_ns = now;
         let now = self.carry(now, 1, Priority::Demand);
         if is_timed(self.figures.major - 1) {

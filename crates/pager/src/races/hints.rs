@@ -1,10 +1,12 @@
 //! Hints, against what happens to their pages meanwhile.
 
-use super::{FORKS, For, Stage, on_both_kernel_paths, on_both_paths};
+use super::{FORKS, For, Stage, compressed, on, on_both_kernel_paths, on_both_paths, on_simulated};
+use crate::hint_ring::Run;
 use crate::schedule::Point;
 use crate::state::Entry;
-use crate::{FATAL_EXIT_CODE, HintSite, Leave, State};
+use crate::{FATAL_EXIT_CODE, FaultPath, HintSite, Leave, State};
 use hinterland_units::{PAGE_BYTES, PageNo};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -180,4 +182,49 @@ fn a_touch_of_a_section_that_there_is_not_ends_the_program() {
         });
         assert_eq!(libc::WEXITSTATUS(child.wait()), FATAL_EXIT_CODE);
     });
+}
+
+/// The pages that hints name are local, so that no batch comes of them: a thread that waits for another page looks at few of them, and a
+/// monitor at none.
+#[test]
+fn a_fault_looks_at_few_of_the_hints_that_wait() {
+    const HINTED: Run = Run { first: PageNo(100), pages: 900, tag: 0 };
+    on_both_paths(|stage| {
+        (0..HINTED.pages).for_each(|at| stage.touch(PageNo(HINTED.first.0 + at)));
+        stage.send_far(PAGE, 11);
+        let idle = stage.hold(Point::ReadAheadIdle, PageNo(0));
+        stage.pager.start_all().unwrap();
+        let idle = idle.reached();
+        (0..10).for_each(|_| assert!(stage.pager.beside.read_ahead.hint(HINTED)));
+        stage.check(PAGE, 11);
+        let looked_at = 10 * HINTED.pages - stage.pager.beside.read_ahead.take_hinted_pages();
+        let expected = if stage.pager.path() == FaultPath::Inline { 512 } else { 0 };
+        assert_eq!(looked_at, expected);
+        idle.release();
+    });
+}
+
+/// A thread that faults takes hints while the read-ahead thread goes to sleep: what it does not fetch itself comes all the same.
+#[test]
+fn hints_that_a_fault_has_taken_wake_the_thread_that_reads_ahead() {
+    let race = |stage: &Stage| {
+        let (hinted, waited_for) = ((0..40).map(|at| PageNo(PAGE.0 + at)), PageNo(PAGE.0 + 100));
+        hinted.clone().chain([waited_for]).for_each(|page| stage.send_far(page, 12));
+        let idle = stage.hold(Point::ReadAheadIdle, PageNo(0));
+        stage.pager.start_all().unwrap();
+        let idle = idle.reached();
+        stage.pager.hints().fetch(SITE, stage.pager.address(PAGE), 40 * PAGE_BYTES);
+        stage.check(waited_for, 12);
+        let is_far = |page: &PageNo| stage.state(*page) == State::Remote;
+        assert!(hinted.clone().any(|page| is_far(&page)), "the thread that faults fetches a part");
+        idle.release();
+        let begun = Instant::now();
+        while hinted.clone().any(|page| is_far(&page)) {
+            assert!(begun.elapsed() < Duration::from_secs(60), "hinted pages stay far");
+            crate::sys::thread::yield_now();
+        }
+        hinted.for_each(|page| stage.check(page, 12));
+    };
+    on(FaultPath::Inline, race);
+    on_simulated(FaultPath::Inline, compressed, Arc::new(race));
 }
