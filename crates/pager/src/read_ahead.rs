@@ -514,7 +514,7 @@ impl ReadAhead {
         }
     }
 
-    /// No frames are free for a part of a window: it is given up. A tape's batch is not, of which each page will be needed.
+    /// No frames are free for a part of a window: see [`WindowQueue::refuse`].
     fn refuse_window(&self, of: &PendingWindow) {
         let turn = self.pages.decisions.turn();
         let waiting = self.queue.with(|queue| {

@@ -334,6 +334,25 @@ mod tests {
     }
 
     #[test]
+    fn what_a_tapes_batch_has_no_frames_for_is_claimed_again_once_something_else_is_asked_for() {
+        let mut body = Body(WindowQueue::default(), (0..1000).collect());
+        let pages: Vec<PageNo> = (0..40).map(PageNo).collect();
+        body.0.push(Prefetch::Batch(TapeBatch { pages: pages.clone().into(), key: Some(PageNo(39)), thread: 0 }));
+        let mut batch = Claimed::default();
+        claim_next_batch(&mut body, &mut batch);
+        body.0.refuse(batch.of.as_ref().unwrap());
+        body.1.extend(batch.pages.drain(..));
+        claim_next_batch(&mut body, &mut batch);
+        assert!(batch.of.is_none() && body.0.waiting() == 0, "it would find no frames again");
+        assert_eq!(body.0.late_batch(PageNo(0)), Some(1), "a thread that waits for a page of it helps");
+        body.0.push(window(300, 1, 8));
+        while body.0.waiting() > 0 {
+            claim_next_batch(&mut body, &mut batch);
+        }
+        assert!(pages.iter().all(|page| !body.1.contains(&page.0)), "all of it was claimed");
+    }
+
+    #[test]
     fn mapped_pages_are_reported_to_the_key_page_whichever_batch_has_it() {
         let mut queue = WindowQueue::default();
         let with_key = PrefetchWindow { unmapped: Unmapped::Key(PageNo(40)), ..window(0, 1, 64) };

@@ -5,7 +5,8 @@
 //! inside another one replaces it: the program was faster, and has passed what lies before.
 //!
 //! Batches of tapes are served in between. Those of one thread wait for each other, and none is dropped: a thread asks for few, and
-//! needs all of them. So are batches of hints, and blocks; their sources bound how many wait.
+//! needs all of them; where no frames are free for a part of one, it waits until something else is asked for. So are batches of hints, and
+//! blocks; their sources bound how many wait.
 
 use hinterland_policy::{Prefetch, PrefetchWindow};
 use hinterland_units::PageNo;
@@ -32,11 +33,17 @@ pub struct PendingWindow {
     pub has_key: bool,
     /// Pages of it that were claimed and are not mapped, nor wait.
     pub under_way: u32,
+    /// No frames were free for a part of it: it is served again once something else is asked for.
+    waits_for_frames: bool,
 }
 
 impl PendingWindow {
     fn is_claimed(&self) -> bool {
         self.offset >= self.wanted.pages()
+    }
+
+    fn is_waiting(&self) -> bool {
+        !self.is_claimed() && !self.waits_for_frames
     }
 
     fn is_window(&self) -> bool {
@@ -108,7 +115,9 @@ impl WindowQueue {
         let wanted = wanted.into();
         self.asked += 1;
         let number = self.asked;
-        let new = PendingWindow { wanted, number, offset: 0, mapped: 0, has_key: false, under_way: 0 };
+        self.known.iter_mut().for_each(|pending| pending.waits_for_frames = false);
+        let (offset, mapped, has_key, under_way) = (0, 0, false, 0);
+        let new = PendingWindow { wanted, number, offset, mapped, has_key, under_way, waits_for_frames: false };
         let is_passed = |pending: &&mut PendingWindow| {
             !pending.is_claimed() && matches!(&new.wanted, Prefetch::Window(window) if pending.is_passed_by(window))
         };
@@ -135,7 +144,7 @@ impl WindowQueue {
 
     /// Windows that have pages left to look at.
     pub fn waiting(&self) -> usize {
-        self.known.iter().filter(|pending| !pending.is_claimed()).count()
+        self.known.iter().filter(|pending| pending.is_waiting()).count()
     }
 
     /// Batches of hints among them.
@@ -147,7 +156,7 @@ impl WindowQueue {
     pub fn take_next(&mut self) -> Option<PendingWindow> {
         let waits = |pending: &PendingWindow, other: &PendingWindow| !other.is_claimed() && pending.continues(other);
         let is_next =
-            |pending: &PendingWindow| !pending.is_claimed() && !self.known.iter().any(|other| waits(pending, other));
+            |pending: &PendingWindow| pending.is_waiting() && !self.known.iter().any(|other| waits(pending, other));
         let at = self.known.iter().position(is_next)?;
         self.known.rotate_left(at + 1);
         self.known.back().cloned()
@@ -186,10 +195,17 @@ impl WindowQueue {
         self.known.iter_mut().find(|pending| pending.number == number).map(change)
     }
 
-    /// Memory is too tight for a part of a window, or of a block: it is given up. A batch is not, of which each page will be needed.
+    /// Memory is too tight for a part of a window, or of a block: all of it is given up; of a batch of hints, that part. A tape's batch, of
+    /// which each page will be needed, goes on with that part once something else is asked for.
     pub fn refuse(&mut self, of: &PendingWindow) {
-        if of.is_window() || of.is_block() {
-            self.known.retain(|pending| pending.number != of.number);
+        match of.wanted {
+            Prefetch::Window(_) | Prefetch::Block(_) => self.known.retain(|pending| pending.number != of.number),
+            Prefetch::Hinted(_) => {}
+            Prefetch::Batch(_) => {
+                self.update(of.number, |pending| {
+                    (pending.offset, pending.waits_for_frames) = (pending.offset.min(of.offset), true);
+                });
+            }
         }
     }
 

@@ -301,7 +301,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Memory is too tight for a window: it is given up, and its pages stay where they are. A tape's batch is not given up.
+    /// Memory is too tight for a window: see [`WindowQueue::refuse`]. Its pages stay where they are.
     pub(crate) fn refuse(&mut self, of: &PendingWindow, claimed: &[u32]) {
         self.read_ahead.windows.refuse(of);
         for slot in claimed {

@@ -139,7 +139,7 @@ statistics! {
             prefetched_pages: Pages = "Pages loaded before the program asked for them.";
             prefetched_unmapped_pages: Pages = "Of those, left unmapped, so that their use is observed.";
             prefetch_unused_pages: Pages = "Of those, evicted before they were used.";
-            prefetch_windows_refused: Windows = "Windows that were dropped because no frames were free for them.";
+            prefetch_windows_refused: Windows = "Windows and blocks that were dropped, and parts of batches that were put off, because no frames were free for them.";
             evicted_clean_pages: Pages = "Pages dropped because the stored copy was still right.";
             evicted_dirty_pages: Pages = "Pages written to a backend.";
             patched_pages: Pages = "Of those, pages of which only what had changed was written, over the copy at a memory node.";

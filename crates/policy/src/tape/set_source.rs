@@ -17,7 +17,7 @@ use super::page_set::SetPlace;
 use super::{BUDGET_PART, Course, PageSet, Place, Places, SharedHolds, TapeFigures, TapeKind};
 use crate::{Prefetch, PrefetchWindow, Request, TapeBatch, Thread};
 use hinterland_units::PageNo;
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 
 /// Batches of a set at most, as far as they are not too small or too large for that: each costs a fault, and leaves a page waiting.
 const BATCHES: u64 = 32;
@@ -72,17 +72,32 @@ struct Present {
     /// All of it was looked at, or as much as fits.
     is_whole: bool,
     held: Vec<PageNo>,
-    /// Batches that have not come: their last pages, and how many they have.
-    on_way: VecDeque<(PageNo, u64)>,
+    on_way: Vec<OnWay>,
     /// Key pages that were not used.
     keys: HashSet<PageNo>,
     keys_asked: u32,
     misses: u64,
 }
 
+/// A batch that has not come.
+#[derive(Clone, Copy, Debug)]
+struct OnWay {
+    first: PageNo,
+    last: PageNo,
+    /// How many pages it has that the program has not fetched by itself.
+    pages: u64,
+}
+
 impl Present {
     fn on_way(&self) -> u64 {
-        self.on_way.iter().map(|(_, pages)| pages).sum()
+        self.on_way.iter().map(|batch| batch.pages).sum()
+    }
+
+    /// The program fetches a page of the set by itself.
+    fn demanded(&mut self, page: PageNo) {
+        self.misses = self.misses.saturating_sub(1);
+        let batch = self.on_way.iter_mut().find(|batch| (batch.first..=batch.last).contains(&page));
+        batch.into_iter().for_each(|batch| batch.pages = batch.pages.saturating_sub(1));
     }
 
     /// Few of its pages were used, as far as its key pages tell.
@@ -133,7 +148,9 @@ impl SetSource {
         if !self.phases[present.phase].has(page) {
             return false;
         }
-        present.misses = present.misses.saturating_sub(u64::from(request == Request::Major));
+        if request == Request::Major {
+            present.demanded(page);
+        }
         self.candidate = self.candidate.and_then(Candidate::missed);
         true
     }
@@ -212,9 +229,7 @@ impl SetSource {
     /// Asks for batches of the present phase's set, as far as those on the way leave room.
     fn ask(&mut self, places: &dyn Places, out: &mut Vec<Prefetch>) {
         let Some(present) = self.present.as_mut().filter(|present| !present.is_whole) else { return };
-        while present.on_way.front().is_some_and(|(last, _)| places.place(*last) != Place::Remote) {
-            present.on_way.pop_front();
-        }
+        present.on_way.retain(|batch| batch.pages > 0 && places.place(batch.last) == Place::Remote);
         let (set, budget) = (&self.phases[present.phase], places.budget_pages());
         let (most, ahead) = (set_pages_max(budget), (budget / BUDGET_PART).clamp(1, AHEAD_PAGES_MAX));
         let batch = (set.pages() / BATCHES).clamp(BATCH_PAGES.0, BATCH_PAGES.1).min(ahead);
@@ -238,7 +253,7 @@ impl SetSource {
                 pages.extend((place == Place::Remote).then_some(page));
             }
             let Some(key) = pages.last().copied() else { continue };
-            present.on_way.push_back((key, pages.len() as u64));
+            present.on_way.push(OnWay { first: pages[0], last: key, pages: pages.len() as u64 });
             present.keys.insert(key);
             present.keys_asked += 1;
             self.figures.batches += 1;

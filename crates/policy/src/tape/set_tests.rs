@@ -61,6 +61,23 @@ fn what_is_local_is_not_fetched_and_no_more_than_fits() {
     assert!(world.fetched.len() > 100, "{}", world.fetched.len());
 }
 
+/// As where no frames were free for it, or its last page was given back unused before the next request.
+#[test]
+fn the_rest_of_a_set_is_asked_for_though_a_batch_does_not_come() {
+    let (mut arbiter, _policy) = following(&[0..1_000, 5_000..5_100]);
+    let mut world = World { budget_pages: 1_024, ..World::new(1_000) };
+    let mut lost = Vec::new();
+    for page in scattered(0..1_000) {
+        let batches = world.touch(&mut arbiter, 1, page).map_or(Vec::new(), |wanted| wanted.batches);
+        if let Some(batch) = batches.first().filter(|_| lost.is_empty()) {
+            lost.extend(batch.iter().map(|page| page.0));
+            world.remote.extend(&lost);
+            world.keys.retain(|key| !lost.contains(key));
+        }
+    }
+    assert!((world.majors as usize) < lost.len() + 8, "{} major faults without {} pages", world.majors, lost.len());
+}
+
 #[test]
 fn a_wrong_set_is_given_up_and_asks_for_little() {
     let (mut arbiter, _policy) = following(&[0..2_000, 2_000..4_000, 4_000..6_000]);
