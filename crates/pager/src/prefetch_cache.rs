@@ -163,6 +163,7 @@ impl PrefetchCache {
         let bound = waiting_pages_max(wanted, self.local.account.budget().0, self.pages_max);
         let taken = self.take_key_slot(bound, &mut gave_back);
         let slot = taken.map(|taken| (taken.slot, taken.fresh));
+        let before = taken.map_or(0, |_| self.driver.answers_for(wanted));
         turn.note(|| Step::Waits { page: owned.page(), gave_back: gave_back.take(), bound, slot, mapped });
         let Some(TakenSlot { slot: index, fresh }) = taken else { return Err(owned) };
         let slot = KeySlot::at(index);
@@ -172,8 +173,7 @@ impl PrefetchCache {
             self.local.account.uncharge(1);
         }
         let beside = &self.beside[index as usize];
-        let hinted = wanted.hinted();
-        beside.mapped.store(mapped + hinted.map_or(0, |batch| batch.before), Relaxed);
+        beside.mapped.store(mapped + before, Relaxed);
         beside.source.store(Beside::word(wanted.source()), Relaxed);
         beside.since_ns.store(self.now_ns(), Relaxed);
         *self.key_of(index) = wanted.key().map(|_| wanted.clone());

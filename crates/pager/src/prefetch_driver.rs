@@ -213,11 +213,26 @@ impl PrefetchDriver {
 
     /// So many pages have come for what was asked for.
     pub(crate) fn came(&self, wanted: &Prefetch, pages: u32) {
-        if wanted.source() == Source::Blocks {
-            let mut requests = self.requests();
-            requests.arbiter.came(wanted, pages);
-            note_blocks(self.pages.row(), &requests.arbiter);
+        let row = self.pages.row();
+        match wanted.source() {
+            Source::Prefetcher => {}
+            Source::Blocks => {
+                let mut requests = self.requests();
+                requests.arbiter.came(wanted, pages);
+                note_blocks(row, &requests.arbiter);
+            }
+            Source::Hints(site) => {
+                let mut requests = self.requests();
+                requests.arbiter.came(wanted, pages);
+                add(&row.hint_fetched_pages, pages.into());
+                note_site(row, &requests.arbiter, site);
+            }
         }
+    }
+
+    /// A page of what was asked for waits unmapped: it answers for so many pages that came before.
+    pub(crate) fn answers_for(&self, wanted: &Prefetch) -> u32 {
+        wanted.hinted().map_or(0, |_| self.requests().arbiter.answers_for(wanted))
     }
 
     /// Tells the source of `page`, which waited unmapped, that it was used, and `mapped` pages beside it.
@@ -252,12 +267,10 @@ impl PrefetchDriver {
     pub(crate) fn hinted(&self, site: u16, pages: &[PageNo]) -> Option<HintBatch> {
         let mut requests = self.requests();
         let batch = requests.arbiter.hinted(site, pages);
-        let row = self.pages.row();
-        match &batch {
-            Some(batch) => add(&row.hint_fetched_pages, batch.pages.len() as u64),
-            None => add(&row.hint_refused_pages, pages.len() as u64),
+        if batch.is_none() {
+            add(&self.pages.row().hint_refused_pages, pages.len() as u64);
+            note_site(self.pages.row(), &requests.arbiter, site);
         }
-        note_site(row, &requests.arbiter, site);
         batch
     }
 

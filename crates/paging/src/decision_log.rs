@@ -17,7 +17,7 @@ use hinterland_policy::{Arrival, Prefetch, Request};
 use hinterland_units::PageNo;
 
 /// The first bytes.
-const MAGIC: [u8; 8] = *b"HLdecis5";
+const MAGIC: [u8; 8] = *b"HLdecis6";
 
 /// Bytes before the first entry: the magic, the bytes of the entries, and whether it was full, as u64 (little endian).
 pub const HEAD_BYTES: usize = 24;
@@ -550,7 +550,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let batch = Prefetch::Batch(TapeBatch { pages: [PageNo(3)].into(), key: None, thread: 8 });
-        let hinted = HintBatch { pages: [PageNo(3), PageNo(1)].into(), key: Some(PageNo(1)), site: 513, before: 4 };
+        let hinted = HintBatch { pages: [PageNo(3), PageNo(1)].into(), key: Some(PageNo(1)), site: 513 };
         let mut log = log();
         for wanted in [batch, Prefetch::Hinted(hinted), Prefetch::Block(Block::around(PageNo(77), 16))] {
             log.entries.push(Entry { thread: 0, step: Step::Queued { wanted, late: None } });

@@ -136,9 +136,16 @@ impl Arbiter {
 
     /// So many pages of what a source asked for have come.
     pub fn came(&mut self, wanted: &Prefetch, pages: u32) {
-        if let Prefetch::Block(block) = wanted {
-            self.blocks.came(*block, pages);
+        match wanted {
+            Prefetch::Block(block) => self.blocks.came(*block, pages),
+            Prefetch::Hinted(batch) => self.hints.came(batch, pages),
+            Prefetch::Window(_) | Prefetch::Batch(_) => {}
         }
+    }
+
+    /// A page of it waits unmapped: see [`HintSource::answers_for`].
+    pub fn answers_for(&mut self, wanted: &Prefetch) -> u32 {
+        wanted.hinted().map_or(0, |batch| self.hints.answers_for(batch.site))
     }
 
     /// What blocks have led to counts from here on: in the child of a fork.

@@ -164,8 +164,6 @@ pub struct HintBatch {
     pub key: Option<PageNo>,
     /// Where the program has said so ([`crate::HintSource`]).
     pub site: u16,
-    /// Pages of the site's batches before this one of which nothing tells, and that are taken for used when the key page is.
-    pub before: u32,
 }
 
 /// The aligned block around a page that a thread waits for.

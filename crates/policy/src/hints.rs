@@ -25,7 +25,7 @@ const PROBE_EVERY: u32 = 16;
 /// What hints of a site have led to, in pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HintFigures {
-    /// Asked of the backend.
+    /// That came because hints name them.
     pub fetched: u64,
     /// Of those, used: observed by key pages, inferred beside them.
     pub used: u64,
@@ -38,8 +38,10 @@ pub struct HintFigures {
 #[derive(Clone, Copy, Debug, Default)]
 struct Site {
     figures: HintFigures,
-    /// Pages since the last key page.
+    /// Pages that were asked for since the last key page.
     since_key: u32,
+    /// Pages that have come without a key page of their batch's, and for which none that waits answers yet.
+    unanswered: u32,
     /// Key pages that were used and that were not, the last of them.
     used: u32,
     unused: u32,
@@ -87,16 +89,26 @@ impl HintSource {
             of.figures.refused += u64::from(count);
             return None;
         }
-        of.figures.fetched += u64::from(count);
         let is_known = of.used + of.unused >= KEYS_KNOWN && !of.has_lost;
-        let before = of.since_key;
         of.since_key += count;
         let has_key = of.since_key >= KEY_EVERY[usize::from(is_known)] || of.has_lost;
         if has_key {
             of.since_key = 0;
         }
         let key = pages.last().copied().filter(|_| has_key);
-        Some(HintBatch { pages: pages.into(), key, site, before: if has_key { before } else { 0 } })
+        Some(HintBatch { pages: pages.into(), key, site })
+    }
+
+    /// So many pages of a batch have come; the others were there before, or found no frames.
+    pub fn came(&mut self, batch: &HintBatch, pages: u32) {
+        let of = self.site(batch.site);
+        of.figures.fetched += u64::from(pages);
+        of.unanswered += if batch.key.is_none() { pages } else { 0 };
+    }
+
+    /// A key page of a site waits from now on: so many pages of earlier batches are taken for used when it is.
+    pub fn answers_for(&mut self, site: u16) -> u32 {
+        std::mem::take(&mut self.site(site).unanswered)
     }
 
     /// A key page of a site was used; with those mapped before it, `pages` pages.
@@ -147,8 +159,12 @@ mod tests {
     #[test]
     fn a_key_page_comes_now_and_then_and_answers_for_those_before_it() {
         let mut hints = HintSource::default();
-        let batches: Vec<_> = (0..20).map(|at| hints.hinted(3, &pages(at * 4, 4)).unwrap()).collect();
-        let keys: Vec<_> = batches.iter().filter_map(|batch| batch.key.map(|key| (key.0, batch.before))).collect();
+        let mut keys = Vec::new();
+        for at in 0..20 {
+            let batch = hints.hinted(3, &pages(at * 4, 4)).unwrap();
+            hints.came(&batch, 4);
+            keys.extend(batch.key.map(|key| (key.0, hints.answers_for(3))));
+        }
         assert_eq!(keys, [(15, 12), (31, 12), (47, 12), (63, 12), (79, 12)], "one in 16 pages");
         for _ in 0..8 {
             hints.used(3, 16);
@@ -156,8 +172,24 @@ mod tests {
         let keys = (0..32).filter(|at| hints.hinted(3, &pages(1000 + at * 4, 4)).unwrap().key.is_some()).count();
         assert_eq!(keys, 2, "one in 64, once the site is known");
         let (figures, lost) = hints.figures(3);
-        assert_eq!((figures.fetched, figures.used, figures.refused, lost), (80 + 128, 128, 0, false));
+        assert_eq!((figures.fetched, figures.used, figures.refused, lost), (80, 128, 0, false));
         assert_eq!(hints.figures(9), Default::default());
+    }
+
+    #[test]
+    fn a_key_page_answers_for_no_page_that_the_program_has_fetched_itself() {
+        let mut hints = HintSource::default();
+        // The hints of 12 pages are late; of four others two are.
+        for at in 0..3 {
+            let late = hints.hinted(1, &pages(at * 4, 4)).unwrap();
+            hints.came(&late, 0);
+        }
+        let batch = hints.hinted(1, &pages(12, 4)).unwrap();
+        hints.came(&batch, 2);
+        let pages = 2 + hints.answers_for(1);
+        assert!(batch.key.is_some() && pages == 2);
+        hints.used(1, pages);
+        assert_eq!((hints.figures(1).0.used, hints.figures(1).0.fetched), (2, 2));
     }
 
     #[test]

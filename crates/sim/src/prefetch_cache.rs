@@ -132,7 +132,7 @@ impl Machine<'_> {
             self.account.uncharge(1);
         }
         let key_of = wanted.key().map(|_| wanted.clone());
-        let (mapped, source) = (mapped + wanted.hinted().map_or(0, |batch| batch.before), wanted.source());
+        let (mapped, source) = (mapped + self.arbiter.answers_for(wanted), wanted.source());
         self.prefetch_cache.waiting[taken.slot as usize] = Waiting { page, mapped, key_of, source };
         let before = self.prefetch_cache.places.insert(page, taken.slot);
         assert!(before.is_none(), "the page in slot {page} waits twice");

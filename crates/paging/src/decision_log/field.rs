@@ -141,9 +141,9 @@ impl Field for Prefetch {
                 1_u8.put(out);
                 ((pages.to_vec(), *key), *thread).put(out);
             }
-            Prefetch::Hinted(HintBatch { pages, key, site, before }) => {
+            Prefetch::Hinted(HintBatch { pages, key, site }) => {
                 2_u8.put(out);
-                ((pages.to_vec(), *key), (*site, *before)).put(out);
+                ((pages.to_vec(), *key), *site).put(out);
             }
             Prefetch::Block(Block { first, pages, at }) => {
                 3_u8.put(out);
@@ -164,8 +164,8 @@ impl Field for Prefetch {
                 Some(Prefetch::Batch(TapeBatch { pages: pages.into(), key, thread }))
             }
             2 => {
-                let ((pages, key), (site, before)): ((Vec<PageNo>, _), _) = Field::take(from)?;
-                Some(Prefetch::Hinted(HintBatch { pages: pages.into(), key, site, before }))
+                let ((pages, key), site): ((Vec<PageNo>, _), _) = Field::take(from)?;
+                Some(Prefetch::Hinted(HintBatch { pages: pages.into(), key, site }))
             }
             3 => {
                 let ((first, pages), at) = Field::take(from)?;
