@@ -69,7 +69,8 @@ impl Beside {
         match source {
             Source::Prefetcher => 0,
             Source::Blocks => 1,
-            Source::Hints(site) => 2 + u32::from(site),
+            Source::Tape => 2,
+            Source::Hints(site) => 3 + u32::from(site),
         }
     }
 
@@ -77,7 +78,8 @@ impl Beside {
         match self.source.load(Relaxed) {
             0 => Source::Prefetcher,
             1 => Source::Blocks,
-            word => Source::Hints(u16::try_from(word - 2).unwrap_or(u16::MAX)),
+            2 => Source::Tape,
+            word => Source::Hints(u16::try_from(word - 3).unwrap_or(u16::MAX)),
         }
     }
 }

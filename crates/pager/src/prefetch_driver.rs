@@ -215,7 +215,7 @@ impl PrefetchDriver {
     pub(crate) fn came(&self, wanted: &Prefetch, pages: u32) {
         let row = self.pages.row();
         match wanted.source() {
-            Source::Prefetcher => {}
+            Source::Prefetcher | Source::Tape => {}
             Source::Blocks => {
                 let mut requests = self.requests();
                 requests.arbiter.came(wanted, pages);
@@ -237,7 +237,7 @@ impl PrefetchDriver {
 
     /// Tells the source of `page`, which waited unmapped, that it was used, and `mapped` pages beside it.
     pub(crate) fn used(&self, source: Source, page: PageNo, mapped: u32) {
-        if source == Source::Prefetcher {
+        if matches!(source, Source::Prefetcher | Source::Tape) {
             return;
         }
         let (mut requests, row) = (self.requests(), self.pages.row());

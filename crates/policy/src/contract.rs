@@ -206,9 +206,11 @@ impl Block {
 /// What asks for pages ahead, and learns whether they are used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Source {
-    /// The prefetcher, or a tape.
+    /// The prefetcher.
     #[default]
     Prefetcher,
+    /// A tape, which knows by requests alone where its thread is.
+    Tape,
     /// A block.
     Blocks,
     /// Hints of a site.
@@ -304,7 +306,8 @@ impl Prefetch {
     #[inline]
     pub fn source(&self) -> Source {
         match self {
-            Prefetch::Window(_) | Prefetch::Batch(_) => Source::Prefetcher,
+            Prefetch::Window(_) => Source::Prefetcher,
+            Prefetch::Batch(_) => Source::Tape,
             Prefetch::Hinted(batch) => Source::Hints(batch.site),
             Prefetch::Block(_) => Source::Blocks,
         }

@@ -2,7 +2,7 @@
 
 use super::tests::World;
 use super::*;
-use crate::{Arbiter, Arrival, EvictionPolicy, make, make_prefetcher};
+use crate::{Arbiter, Arrival, EvictionPolicy, Prefetch, TapeBatch, make, make_prefetcher};
 use std::ops::Range;
 
 fn following(phases: &[Range<u32>]) -> (Arbiter, Box<dyn EvictionPolicy>) {
@@ -76,6 +76,28 @@ fn the_rest_of_a_set_is_asked_for_though_a_batch_does_not_come() {
         }
     }
     assert!((world.majors as usize) < lost.len() + 8, "{} major faults without {} pages", world.majors, lost.len());
+}
+
+/// A walk beside the sets, while pages of batches leave unused: a part of a set is fetched for nothing by design.
+#[test]
+fn what_a_set_brings_for_nothing_is_not_the_prefetchers() {
+    let walk = |wasted: bool| {
+        let (prefetcher, policy) = (make_prefetcher("streams", None).unwrap(), make("fifo", 1000).unwrap());
+        let set = PageSet::of([(PageNo(0), 1_000)]);
+        let (mut arbiter, _policy) = Arbiter::following(prefetcher, policy, SetSource::new([set]));
+        let mut world = World { budget_pages: 4_096, ..World::new(10_000) };
+        let batch = Prefetch::Batch(TapeBatch { pages: [PageNo(0)].into(), key: Some(PageNo(0)), thread: 0 });
+        let mut windows = Vec::new();
+        for page in 5_000..7_000 {
+            windows.extend(world.touch(&mut arbiter, 1, page).and_then(|wanted| wanted.window));
+            if wasted {
+                arbiter.wasted(batch.source(), PageNo(0), 32);
+            }
+        }
+        windows
+    };
+    assert_eq!(walk(true), walk(false));
+    assert!(walk(false).len() > 8);
 }
 
 #[test]
