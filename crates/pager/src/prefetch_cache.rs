@@ -287,10 +287,17 @@ impl PrefetchCache {
         GiveBack::Unused
     }
 
-    /// In the child of a fork, which has a row of its own: inherited pages that wait count there, too.
+    /// In the child of a fork, which has a row of its own: inherited pages that wait count there, too, but for no place that gives hints: those
+    /// of the parent's have other numbers there.
     pub(crate) fn count_inherited(&self) {
-        let cached = self.list().cached();
-        self.pages.row().prefetched_unmapped_pages.fetch_add(cached.into(), Relaxed);
+        let list = self.list();
+        self.pages.row().prefetched_unmapped_pages.fetch_add(list.cached().into(), Relaxed);
+        for beside in list.iter().map(|slot| &self.beside[slot as usize]) {
+            if matches!(beside.source(), Source::Hints(_)) {
+                beside.source.store(Beside::word(Source::default()), Relaxed);
+                beside.mapped.store(0, Relaxed);
+            }
+        }
     }
 
     /// The page in `slot` was used for the first time, and is mapped: counts it, and frees the slot at once. The caller owns the

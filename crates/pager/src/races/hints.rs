@@ -228,3 +228,24 @@ fn hints_that_a_fault_has_taken_wake_the_thread_that_reads_ahead() {
     on(FaultPath::Inline, race);
     on_simulated(FaultPath::Inline, compressed, Arc::new(race));
 }
+
+/// In a child places that give hints are numbered anew: what waits there for a place of its parent's is of none.
+#[test]
+fn what_waits_for_a_parents_hints_counts_for_no_place_of_a_child() {
+    const PAGES: u32 = 16;
+    on_both_kernel_paths(|stage| {
+        (0..PAGES).for_each(|at| stage.send_far(PageNo(PAGE.0 + at), 13));
+        stage.pager.start_all().unwrap();
+        stage.pager.hints().fetch(SITE, stage.pager.address(PAGE), PAGES as usize * PAGE_BYTES);
+        let key = PageNo(PAGE.0 + PAGES - 1);
+        stage.wait_for(key, State::SwapCached);
+        let child = stage.fork(|s| {
+            (0..PAGES).for_each(|at| s.check(PageNo(PAGE.0 + at), 13));
+            let row = s.pager.row();
+            assert_eq!((row.prefetch_hits_observed.load(Relaxed), row.hint_used_pages.load(Relaxed)), (1, 0));
+        });
+        child.must_be_well();
+        stage.check(key, 13);
+        assert_eq!(stage.pager.row().hint_used_pages.load(Relaxed), u64::from(PAGES));
+    });
+}
