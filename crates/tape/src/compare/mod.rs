@@ -12,7 +12,7 @@
 //! Pages are compared by region and number: the far range is at the same place in every run, and objects are at the same addresses as long
 //! as they are allocated in the same order.
 //!
-//! Memory: 4 bytes for each reference of each run, 16 for each page and run.
+//! Memory: 4 bytes for each reference of each run, 20 for each page and run.
 
 mod order;
 mod runs;

@@ -12,6 +12,9 @@
 //!
 //! Pages of the phase before are no new ones: a phase begins with what that one does not have. Where the share of no stretch that local memory
 //! can hold falls so, a sixteenth of it is passed by, and the search begins again: a scan beside random touches, say, has no phases.
+//!
+//! In a loop of two phases hardly a page of the next one is new. A run that comes to pages of the phase before, and to hardly a new one, is back in
+//! that one: the search ends when all are.
 
 use super::order::longest_ascending;
 use super::runs::Runs;
@@ -23,6 +26,9 @@ const LEAST_PART: usize = 16;
 const LEAST_PAGES: usize = 64;
 /// So much less than the largest share, in thousandths, and the phase is over.
 const FALL_PERMILLE: u64 = 50;
+/// A run is back in the phase before when it has come to this part of that one's pages, less so many for each new page.
+const BACK_PART: usize = 4;
+const NEW_WEIGHT: usize = 4;
 
 /// A stretch of all runs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -55,6 +61,34 @@ struct End {
     share: u64,
 }
 
+/// How far a run has gone back to the phase before.
+#[derive(Clone, Copy, Debug, Default)]
+struct Back {
+    /// Pages of that one that it has come to since `from`, less [`NEW_WEIGHT`] for each new page; 0: it is in the present phase.
+    pages: usize,
+    /// The reference at which it began.
+    from: usize,
+    /// Tells `from` from earlier ones.
+    mark: u32,
+}
+
+impl Back {
+    /// The run comes to a new page.
+    fn is_new(&mut self) {
+        self.pages = self.pages.saturating_sub(NEW_WEIGHT);
+    }
+
+    /// It comes to a page of the phase before; `counted`: the mark with which that was counted last.
+    fn is_before(&mut self, at: usize, counted: &mut u32) {
+        if self.pages == 0 {
+            (self.from, self.mark) = (at, self.mark + 1);
+        }
+        if *counted != self.mark {
+            (*counted, self.pages) = (self.mark, self.pages + 1);
+        }
+    }
+}
+
 /// See the module.
 pub struct Stretches<'a> {
     touched: &'a [Vec<u32>],
@@ -73,6 +107,13 @@ pub struct Stretches<'a> {
     new: Vec<Vec<New>>,
     /// Of these, so many are new in all runs.
     common: u64,
+    /// They agree, where the share is largest: from there on it is looked for the phase's end.
+    agrees: bool,
+    back: Vec<Back>,
+    /// By run, by slot: the mark with which a page of the phase before was counted last.
+    counted: Vec<Vec<u32>>,
+    /// New pages of the phase before.
+    before_pages: usize,
     /// By slot: scratch.
     ranks: Vec<u32>,
 }
@@ -93,6 +134,10 @@ impl<'a> Stretches<'a> {
             counts: vec![(0, 0); slots],
             new: vec![Vec::new(); touched.len()],
             common: 0,
+            agrees: false,
+            back: vec![Back::default(); touched.len()],
+            counted: by_slot(),
+            before_pages: 0,
             ranks: vec![0; slots],
         }
     }
@@ -112,7 +157,8 @@ impl<'a> Stretches<'a> {
     fn next(&mut self) -> Option<Stretch> {
         self.present += 1;
         self.new.iter_mut().for_each(Vec::clear);
-        self.common = 0;
+        self.back.iter_mut().for_each(|back| back.pages = 0);
+        (self.common, self.agrees) = (0, false);
         let end = self.search();
         let longest = self.longest();
         if longest == 0 {
@@ -124,7 +170,7 @@ impl<'a> Stretches<'a> {
                 for (settled, new) in self.settled.iter_mut().zip(&self.new) {
                     new.iter().for_each(|page| settled[page.slot as usize] = self.present);
                 }
-                self.before = self.present;
+                (self.before, self.before_pages) = (self.present, self.longest());
                 Some(stretch)
             }
             None => {
@@ -144,8 +190,8 @@ impl<'a> Stretches<'a> {
         self.new.iter().map(Vec::len).max().unwrap_or(0)
     }
 
-    /// Goes on until the share of common pages has fallen from its largest value, which stays behind; or to the end of the runs. `None`: it
-    /// has not fallen within the pages of a phase.
+    /// Goes on until the share of common pages has fallen from its largest value, which stays behind, or all runs are back in the phase
+    /// before; or to the end of the runs. `None`: neither is so within the pages of a phase.
     fn search(&mut self) -> Option<End> {
         let mut best: Option<End> = None;
         loop {
@@ -159,6 +205,7 @@ impl<'a> Stretches<'a> {
             let may_end = pages >= self.least() || !goes_on && pages > 0;
             if may_end && best.is_none_or(|best| share >= best.share) {
                 best = Some(End { pages, share });
+                self.agrees = share >= AGREES_PERMILLE;
             }
             let is_over = best.is_some_and(|best| best.share >= AGREES_PERMILLE && share + FALL_PERMILLE < best.share);
             let is_whole = may_end && self.common == pages as u64;
@@ -172,19 +219,31 @@ impl<'a> Stretches<'a> {
         }
     }
 
-    /// Takes the next new page of a run; false: there is none.
+    /// The run is back in the phase before.
+    fn is_back(&self, run: usize) -> bool {
+        self.back[run].pages > self.before_pages / BACK_PART
+    }
+
+    /// Takes the next new page of a run; false: there is none, or it is back in the phase before.
     fn step(&mut self, run: usize) -> bool {
         while let Some(slot) = self.touched[run].get(self.at[run]).copied() {
             let (at, index) = (self.at[run], slot as usize);
-            self.at[run] += 1;
-            let settled = &mut self.settled[run][index];
-            if self.before > 0 && *settled == self.before {
-                // This phase has it, too: it is no new one for the next.
-                *settled = self.present;
-            }
-            if *settled == self.present || self.seen[run][index] == self.present {
+            if self.before > 0 && self.settled[run][index] == self.before {
+                // This phase may have it, too: it is no new one.
+                if self.is_back(run) {
+                    return false;
+                }
+                if self.agrees {
+                    self.back[run].is_before(at, &mut self.counted[run][index]);
+                }
+                self.at[run] += 1;
                 continue;
             }
+            self.at[run] += 1;
+            if self.seen[run][index] == self.present {
+                continue;
+            }
+            self.back[run].is_new();
             self.seen[run][index] = self.present;
             self.new[run].push(New { slot, at });
             let count = &mut self.counts[index];
@@ -195,13 +254,22 @@ impl<'a> Stretches<'a> {
         false
     }
 
+    /// Where the stretch of a run ends that has so many new pages at most. Of one that agrees, also where the run goes back to the phase before.
+    fn end_of(&self, run: usize, pages: usize, agrees: bool) -> usize {
+        let end = self.new[run].get(pages).map_or(self.at[run], |first| first.at);
+        match self.back[run] {
+            Back { from, .. } if agrees && self.is_back(run) => from,
+            Back { pages, from, .. } if agrees && pages > 0 => end.min(from),
+            _ => end,
+        }
+    }
+
     /// Ends the stretch behind so many new pages of each run: what lies behind them is to come again.
     fn close(&mut self, pages: usize, agrees: bool) -> Stretch {
-        for (run, new) in self.new.iter_mut().enumerate() {
-            if let Some(first) = new.get(pages) {
-                self.at[run] = first.at;
-            }
-            for page in new.drain(pages.min(new.len())..) {
+        for run in 0..self.new.len() {
+            let (end, new) = (self.end_of(run, pages, agrees), &mut self.new[run]);
+            self.at[run] = end;
+            for page in new.drain(new.partition_point(|page| page.at < end)..) {
                 self.counts[page.slot as usize].1 -= 1;
             }
         }
@@ -210,7 +278,7 @@ impl<'a> Stretches<'a> {
         let begin = |(run, new): (usize, &Vec<New>)| {
             new.iter().find(is_common).or(new.first()).map_or(self.at[run], |page| page.at)
         };
-        let begins = self.new.iter().enumerate().map(begin).collect();
+        let begins: Vec<usize> = self.new.iter().enumerate().map(begin).collect();
         let common: Vec<u32> = self.new[0].iter().filter(is_common).map(|page| page.slot).collect();
         let mut in_order = common.len() as u64;
         for new in &self.new[1..] {
@@ -220,7 +288,22 @@ impl<'a> Stretches<'a> {
             let ranks = common.iter().map(|slot| self.ranks[*slot as usize]);
             in_order = in_order.min(longest_ascending(ranks));
         }
+        if agrees && self.before > 0 {
+            self.share_with_before(&begins);
+        }
         let pages = self.longest() as u64;
         Stretch { pages, common: common.len() as u64, in_order, agrees, begins }
+    }
+
+    /// What a run touches of the phase before in this one, which begins there, is no new page of the next.
+    fn share_with_before(&mut self, begins: &[usize]) {
+        for (run, touched) in self.touched.iter().enumerate() {
+            for slot in &touched[begins[run]..self.at[run]] {
+                let settled = &mut self.settled[run][*slot as usize];
+                if *settled == self.before {
+                    *settled = self.present;
+                }
+            }
+        }
     }
 }
