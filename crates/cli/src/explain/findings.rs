@@ -52,7 +52,7 @@ pub struct Findings {
 pub struct Saw {
     /// For content that was not mapped.
     pub requests: u64,
-    /// They waited for far memory.
+    /// They waited for far memory: for the page alone, or for its block.
     pub major: u64,
     /// The pages were in the swap cache.
     pub minor: u64,
@@ -335,9 +335,9 @@ impl Findings {
     pub fn of(stats: &Stats) -> Findings {
         let saw = Saw {
             requests: stats.requests(),
-            major: stats.major_faults,
+            major: stats.major_faults + stats.block_faults,
             minor: stats.minor_faults,
-            prefetch_hits: stats.prefetch_hits_observed,
+            prefetch_hits: stats.prefetch_hits_observed.saturating_sub(stats.block_faults),
             first_touches: stats.first_touch_faults,
             stall_seconds: stats.stall_seconds,
             stall_share: stats.stall_share,

@@ -249,7 +249,8 @@ impl Run<'_, '_> {
         let far_pages: u64 = rows.iter().flat_map(|row| &row.backends).map(|backend| backend.now.pages).sum();
         let config = self.about.config;
         let commands = &self.ledger.get().commands;
-        let (seen, used) = (counters.prefetched_unmapped_pages, counters.prefetch_hits_observed);
+        let [seen, used] = [counters.prefetched_unmapped_pages, counters.prefetch_hits_observed]
+            .map(|pages| pages.saturating_sub(counters.block_faults));
         let principal = rows.iter().max_by_key(|row| row.now.managed_bytes);
         Status {
             pid: nix::unistd::getpid().as_raw(),

@@ -77,9 +77,9 @@ documented! {
         prefetch_cache_bytes: Option<u64>,
         /// Uses of pages that were prefetched and mapped, inferred from the use of their window's key page.
         prefetch_hits_inferred: u64,
-        /// Observed hits / unmapped pages; null when none were left unmapped.
+        /// Observed hits / unmapped pages, without those that a thread waited for and had with their block; null when none were left unmapped.
         prefetch_accuracy: Option<f64>,
-        /// Hits / (major faults + minor faults + hits); null when there were none of these.
+        /// Hits / (major faults + minor faults + hits), above the line without those for whose block a thread waited; null when there were none of these.
         prefetch_coverage: Option<f64>,
         /// From prefetch to first use, where it is observed: percentiles.
         prefetch_wait_ns: WaitNs,

@@ -195,6 +195,9 @@ fn says_what_blocks_and_patches_did_where_there_were_some() {
         assert!(text.contains(part), "no {part}: {text}");
     }
     let found: Value = serde_json::from_slice(&explain(&stats.to_string(), &["--json"]).stdout).unwrap();
+    let saw = |name: &str| found["saw"][name].as_u64();
+    assert_eq!(saw("major"), stats["major_faults"].as_u64().map(|alone| alone + 70));
+    assert_eq!(saw("prefetch_hits"), Some(1000 - 70), "those had been waited for");
     assert_eq!((&found["blocks"]["used"], &found["patches"]["spared_bytes"]), (&json!(1200), &json!(8_000_000)));
 }
 
