@@ -24,6 +24,9 @@ const MISSES_PART: u32 = 2;
 const FURTHER: u32 = 8;
 /// Arrivals among which a page is looked for to find a thread on its tape; so many are asked for at most, where most are local already.
 const REACH: usize = 4096;
+/// A new thread is looked for among so many at the beginning of each free tape; at its first request, its second, its fourth and so on
+/// among [`REACH`], too.
+const NEAR: usize = 64;
 /// The same, where a thread was not found in `SEARCHES_NEAR` searches: it may have passed over much of its tape.
 const REACH_FAR: usize = 16 * REACH;
 /// See `REACH_FAR`.
@@ -169,8 +172,12 @@ impl TapeSource {
             Seat::Looking(requests) => requests + 1,
         };
         let free: Vec<usize> = (0..self.cursors.len()).filter(|index| !self.taken[*index]).collect();
-        let place = |index: &usize| Some((self.cursors[*index].0.find(page, 0, REACH)?, *index));
-        if let Some((_, index)) = free.iter().filter_map(place).min() {
+        // The whole reach of all tapes is searched now and then alone: it takes long, and what is read of tapes stays in memory.
+        let nearest = match self.nearest(&free, page, NEAR) {
+            None if requests.is_power_of_two() => self.nearest(&free, page, REACH),
+            nearest => nearest,
+        };
+        if let Some(index) = nearest {
             self.rest_where_threads_may_have_ended();
             let offset = self.cursors.iter().map(|(cursor, _)| cursor.progress()).max().unwrap_or(0);
             self.cursors[index].0.offset = offset;
@@ -184,6 +191,17 @@ impl TapeSource {
         self.seats.insert(thread, if is_without { Seat::Without } else { Seat::Looking(requests) });
         self.figures.threads_without += u64::from(is_without);
         None
+    }
+
+    /// Of some tapes, the one on which a page comes first, among so many arrivals.
+    fn nearest(&mut self, among: &[usize], page: PageNo, reach: usize) -> Option<usize> {
+        let (mut nearest, mut reach) = (None, reach);
+        for index in among {
+            if let Some(place) = self.cursors[*index].0.find(page, 0, reach) {
+                (nearest, reach) = (Some(*index), place);
+            }
+        }
+        nearest
     }
 
     /// A thread is likely to need nothing of its tape any longer: what that holds counts for nothing, and may leave.

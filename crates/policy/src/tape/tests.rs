@@ -3,6 +3,7 @@
 use super::*;
 use crate::{Arbiter, Arrival, EvictionPolicy, Request, Thread, Wanted, make, make_prefetcher};
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Remote pages, and those that wait unmapped; all others are mapped.
 pub(super) struct World {
@@ -507,4 +508,26 @@ fn an_interval_is_followed_from_its_beginning_and_nothing_between() {
     assert_eq!(walk(&mut world, &mut arbiter, 6_000..7_000), 1);
     let figures = arbiter.tape_figures().unwrap();
     assert_eq!((figures.threads, figures.left), (1, 0));
+}
+
+#[test]
+fn threads_find_their_tapes_without_reading_far_into_those_of_others() {
+    const TAPES: u32 = 200;
+    static READ: AtomicUsize = AtomicUsize::new(0);
+    let tapes = (0..TAPES).map(|index| {
+        let whole = tape(index * 10_000..index * 10_000 + 5_000);
+        let arrivals = whole.arrivals.inspect(|_| {
+            READ.fetch_add(1, Relaxed);
+        });
+        ThreadTape { arrivals: Box::new(arrivals), ..whole }
+    });
+    let (mut arbiter, _policy) = following(tapes.collect(), "none");
+    let remote = (0..TAPES).flat_map(|index| index * 10_000..index * 10_000 + 600).collect();
+    let mut world = World { remote, ..World::new(0) };
+    for index in (0..TAPES).rev() {
+        let wanted = world.touch(&mut arbiter, index.into(), index * 10_000);
+        assert!(wanted.is_some_and(|wanted| wanted.is_on_tape), "thread {index}");
+    }
+    let read = READ.load(Relaxed) / TAPES as usize;
+    assert!(read < 512, "{read} arrivals of each tape");
 }
