@@ -66,6 +66,8 @@ struct Turns {
     threads: Vec<u32>,
     /// By slot: the page was touched.
     touched: Vec<bool>,
+    /// By chunk of slots: the threads that had steps there, a bit each.
+    had: Vec<Vec<u64>>,
     pages: u64,
     /// Processor time, by thread.
     cpu_ns: Vec<u64>,
@@ -198,18 +200,16 @@ impl Turns {
                 if step.thread == *thread {
                     cpu_ns = step.cpu_ns;
                 }
+                note(&mut self.had, step.slot, *thread);
                 receiver.step(Step { thread: *thread, own: step.thread == *thread, cpu_ns, ..step })?;
             }
             discards.for_each(|(at, (_, slot, cause))| receiver.discard(*thread, *slot, *cause, is_lost(*thread, at)));
             receiver.end_microset(*thread);
         }
-        if !self.discards.is_empty() {
-            // Threads that did not run have the pages' frames to give back; what has come there since is another content.
-            let is_lost = self.threads.is_empty();
-            let others = (0..).take(self.cpu_ns.len()).filter(|thread| !self.threads.contains(thread));
-            for (thread, (_, slot, cause)) in
-                others.flat_map(|thread| self.discards.iter().map(move |one| (thread, one)))
-            {
+        // Threads that did not run have the pages' frames to give back; what has come there since is another content.
+        let is_lost = self.threads.is_empty();
+        for (_, slot, cause) in &self.discards {
+            for thread in noted(&self.had, *slot).filter(|thread| !self.threads.contains(thread)) {
                 receiver.discard(thread, *slot, *cause, is_lost);
             }
         }
@@ -218,5 +218,95 @@ impl Turns {
         self.discards.clear();
         self.threads.clear();
         Ok(())
+    }
+}
+
+/// Notes that a thread has a step in a slot's chunk.
+fn note(had: &mut Vec<Vec<u64>>, slot: u32, thread: u32) {
+    let (chunk, word) = ((slot / Slots::CHUNK_PAGES) as usize, (thread / u64::BITS) as usize);
+    if chunk >= had.len() {
+        had.resize_with(chunk + 1, Vec::new);
+    }
+    let words = &mut had[chunk];
+    if word >= words.len() {
+        words.resize(word + 1, 0);
+    }
+    words[word] |= 1 << (thread % u64::BITS);
+}
+
+/// The threads that are noted for a slot's chunk.
+fn noted(had: &[Vec<u64>], slot: u32) -> impl Iterator<Item = u32> {
+    let words = had.get((slot / Slots::CHUNK_PAGES) as usize).map_or(&[][..], Vec::as_slice);
+    let threads = |(first, word): (u32, &u64)| {
+        let word = *word;
+        (0..u64::BITS).filter(move |bit| word >> bit & 1 == 1).map(move |bit| first + bit)
+    };
+    (0..).step_by(u64::BITS as usize).zip(words).flat_map(threads)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Head, Writer};
+
+    /// Counts what threads are told of.
+    #[derive(Default)]
+    struct Counter {
+        slots: Slots,
+        discards: Vec<u32>,
+    }
+
+    impl Receiver for Counter {
+        fn slots(&self) -> &Slots {
+            &self.slots
+        }
+
+        fn slot(&mut self, region: u32, page: u32) -> u32 {
+            self.slots.slot(region, page)
+        }
+
+        fn step(&mut self, _: Step) -> Result<(), PlanError> {
+            Ok(())
+        }
+
+        fn discard(&mut self, thread: u32, _: u32, _: Cause, _: bool) {
+            self.discards.push(thread);
+        }
+
+        fn end_microset(&mut self, _: u32) {}
+
+        fn end_turn(&mut self) {}
+
+        fn begin_interval(&mut self) {}
+    }
+
+    #[test]
+    fn a_discard_is_told_to_the_threads_that_have_pages_there() {
+        const THREADS: u32 = 100;
+        let mut writer =
+            Writer::new(Vec::new(), &Head { page_bytes: 4096, microset_pages: 8, ..Head::default() }).unwrap();
+        writer.region(&Region { name: "far".into(), pages: 1 << 30 }).unwrap();
+        for thread in 0..THREADS {
+            let first = thread * Slots::CHUNK_PAGES;
+            // All but the last one touch a page of the thread before, too.
+            for page in [first, first + 1].into_iter().chain((thread + 1 < THREADS && thread > 0).then(|| first - 1)) {
+                writer.touch(&Reference { thread, page, ..Reference::default() }).unwrap();
+            }
+            writer.end_microset(Written::All).unwrap();
+        }
+        // One that has run, and two that have not.
+        writer.touch(&Reference { thread: 7, page: 7 * Slots::CHUNK_PAGES, ..Reference::default() }).unwrap();
+        for thread in [7, 70, 98] {
+            let page = thread * Slots::CHUNK_PAGES;
+            writer.discard(&Discard { region: 0, page, pages: 2, cause: Cause::Unmapped }).unwrap();
+        }
+        writer.end_microset(Written::All).unwrap();
+        writer.finish().unwrap();
+        let bytes = std::mem::take(writer.sink());
+        let mut counter = Counter::default();
+        walk(&Trace::open(&bytes).unwrap(), None, &mut counter).unwrap();
+        counter.discards.sort_unstable();
+        // The thread that runs is told of all.
+        assert_eq!(counter.discards, [7, 7, 7, 7, 7, 7, 8, 8, 70, 70, 71, 71, 98, 98]);
     }
 }
