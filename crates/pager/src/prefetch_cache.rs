@@ -242,7 +242,7 @@ impl PrefetchCache {
         }
     }
 
-    /// Drops the page in a slot, unless it belongs to what is arriving, or is just being used; how many pages were mapped beside it, and
+    /// Drops the page in a slot, unless it is the key page of what is arriving, or is just being used; how many pages were mapped beside it, and
     /// of what they are, if it was not used in this moment.
     fn drop_slot(
         &self,

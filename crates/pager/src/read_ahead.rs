@@ -75,7 +75,7 @@ impl Queue {
     /// Queues a window, or a batch.
     fn push(&self, wanted: Prefetch) -> Pushed {
         let pushed = self.with(|queue| queue.push(wanted));
-        self.nudge();
+        self.wake();
         pushed
     }
 
@@ -85,14 +85,14 @@ impl Queue {
     }
 
     /// Wakes the thread, if it sleeps, for what it looks at before it does.
-    fn wake(&self) {
+    fn wake_if_asleep(&self) {
         if self.sleeps.load(SeqCst) {
-            self.nudge();
+            self.wake();
         }
     }
 
     /// Wakes the thread, whatever it does.
-    fn nudge(&self) {
+    fn wake(&self) {
         self.signal.fetch_add(1, SeqCst);
         futex_wake(&self.signal);
     }
@@ -226,7 +226,7 @@ impl ReadAhead {
 
     /// Stops the thread. Windows and hints wait for it.
     pub(crate) fn stop(&self) {
-        self.state.stop(|| self.queue.nudge());
+        self.state.stop(|| self.queue.wake());
     }
 
     /// Starts it again, if it was stopped, and if what comes `first` was started.
@@ -285,7 +285,7 @@ impl ReadAhead {
         if self.hinted_ns.load(Relaxed) == 0 {
             self.hinted_ns.store(self.now_ns(), Relaxed);
         }
-        self.queue.wake();
+        self.queue.wake_if_asleep();
         if !self.is_started() {
             // The evictor starts it.
             self.bell.ring();
@@ -360,7 +360,7 @@ impl ReadAhead {
         let taken = self.take_hints(HELP_LOOKED_AT_MAX);
         if taken.is_some() {
             // This thread fetches a part of it, and the read-ahead thread has seen no hint when it goes to sleep.
-            self.queue.nudge();
+            self.queue.wake();
         }
         taken
     }
@@ -405,7 +405,7 @@ impl ReadAhead {
         let is_fetched = self.fetch_now(number, LANDING_PAGES, scratch);
         // A large block does not come in one load: the rest is the read-ahead thread's.
         if self.queue.has_work() {
-            self.queue.nudge();
+            self.queue.wake();
         }
         is_fetched && self.pages.state(page) != State::Remote
     }

@@ -18,7 +18,7 @@ pub const WINDOWS_WAITING_MAX: u32 = 8;
 /// Windows that are remembered, those included that have no page left to claim: some of their pages may be yet to be mapped.
 const KNOWN_MAX: usize = 2 * WINDOWS_WAITING_MAX as usize;
 
-/// A window, or a batch of a tape, that is being prefetched.
+/// A window, a batch of a tape or of hints, or a block, that is being prefetched.
 #[derive(Clone, Debug)]
 pub struct PendingWindow {
     /// What was asked for.
@@ -102,7 +102,7 @@ impl Pushed {
     }
 }
 
-/// The windows of a process, the one that is served next first.
+/// What is pending of a process, windows, batches and blocks; the one that is served next first.
 #[derive(Debug, Default)]
 pub struct WindowQueue {
     known: VecDeque<PendingWindow>,
