@@ -234,6 +234,7 @@ Value *SliceLowering::lower(Value *value, const Iterations &at, IRBuilderBase &b
   if (auto *phi = dyn_cast<PHINode>(instruction)) {
     if (const Loop *inside = loops_.getLoopFor(phi->getParent()); inside != &loop_)
       return lower(phi->getIncomingValueForBlock(inside->getLoopPreheader()), at, builder);
+    if (at.current) return at.current->lookup(phi);
     Iterations before;
     before[&loop_] = builder.CreateSub(at.lookup(&loop_), builder.getInt64(1));
     return lower(phi->getIncomingValueForBlock(loop_.getLoopLatch()), before, builder);

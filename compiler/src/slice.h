@@ -1,12 +1,13 @@
 // The value that an expression of a loop has in an iteration that has not begun.
 //
 // Scalar evolution gives what is affine; what it does not see through (loaded indices, hashes) is a slice of the loop's own instructions,
-// evaluated again for another iteration. `check` decides whether that is possible and safe, `lower` does it: the two walk the same way.
+// evaluated again for another iteration. `check` decides whether that is possible and safe, `lower` does it: the two walk the same way. A phi of
+// the loop's header is what the iteration before computed, where that is still ahead, too; in the iteration that is about to begin it is known.
 //
 // What is evaluated is an address to fetch, so a wrong value does no harm, but a load could fault. So a load is part of a slice only where the
-// program itself will execute it in that iteration: its block is in every iteration's way, nothing in the loop can end, throw, not return or wait
-// for what another thread writes (by volatile and atomic accesses, fences, calls that may have some), and its own address depends on loaded values
-// only where nothing in the loop can write those. The same holds for what tells how often a loop inside runs, and whether it does, where loads of
+// program itself will execute it, in that iteration or in the one before it: its block is in every iteration's way, nothing in the loop can end,
+// throw, not return or wait for what another thread writes (by volatile and atomic accesses, fences, calls that may have some), and its own
+// address depends on loaded values only where nothing in the loop can write those. The same holds for what tells how often a loop inside runs, and whether it does, where loads of
 // that loop are executed ahead: with an older value they would be others than the program's.
 #pragma once
 
@@ -68,8 +69,14 @@ private:
 // Writes code that evaluates slices.
 class SliceLowering {
 public:
-  // Iterations by loop; each value is an i64. A loop inside that has none is about to begin.
-  using Iterations = llvm::SmallDenseMap<const llvm::Loop *, llvm::Value *, 4>;
+  // What the phis of the loop's header have in the iteration that is about to begin.
+  using Current = llvm::SmallDenseMap<const llvm::PHINode *, llvm::Value *, 4>;
+  // Iterations by loop; each value is an i64. A loop inside that has none is about to begin. `current`: the loop's own iteration is the one
+  // about to begin, and no load of the iteration before, which has been or never is, is executed; null: that iteration is still ahead.
+  struct Iterations : llvm::SmallDenseMap<const llvm::Loop *, llvm::Value *, 4> {
+    using SmallDenseMap::SmallDenseMap;
+    const Current *current = nullptr;
+  };
 
   // What does not change in the loop is computed before `invariants`, which is ahead of the loop and of all code that is written.
   SliceLowering(llvm::Loop &loop, llvm::ScalarEvolution &evolution, llvm::LoopInfo &loops, llvm::Instruction &invariants);

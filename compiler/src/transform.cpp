@@ -58,14 +58,15 @@ public:
 private:
   void versions();
   void ask();
-  Value *askAll(Value *from);
-  Value *begin(const Access &access, Value *from);
+  Value *askAll(Value *from, const SliceLowering::Current &current);
+  Value *begin(const Access &access, Value *from, const SliceLowering::Current &current);
+  SliceLowering::Current entering();
   Value *iterationsPerChunk();
   void chunks();
   void fetchAhead();
   void fetchRange(const Access &access, Value *from, Value *to);
   void fetchRanges(const Access &access, Value *from, Value *to);
-  Value *position(const Access &access, Value *iteration, bool end);
+  Value *position(const Access &access, Value *iteration, bool end, const SliceLowering::Current *current = nullptr);
   void evictBehind();
   void overwriteAhead();
   void limitIterations(Value *limit);
@@ -99,6 +100,7 @@ private:
   PHINode *first_ = nullptr; // the chunk's first iteration
   PHINode *distance_ = nullptr, *asked_ = nullptr, *askAgain_ = nullptr; // how far ahead; when that was asked, and when it will be again
   Value *length_ = nullptr;  // and how many it has
+  SliceLowering::Current current_, next_; // what the chunk begins with, and the next one
   std::optional<SliceLowering> slices_;
   SmallVector<GatherCode, 2> gathers_;
   SmallVector<std::pair<PHINode *, Value *>, 4> behind_; // values that the next chunk begins with
@@ -143,7 +145,7 @@ void Transform::ask() {
   decide_->getTerminator()->eraseFromParent();
 
   builder_.SetInsertPoint(begins);
-  answer_ = askAll(number(0));
+  answer_ = askAll(number(0), entering());
   builder_.CreateCondBr(builder_.CreateIsNotNull(answer_), starts, plainPreheader_);
   builder_.SetInsertPoint(starts);
   // An iteration whose loop inside gathers has many addresses, which no answer has counted yet.
@@ -157,24 +159,31 @@ void Transform::ask() {
   builder_.CreateBr(hintedPreheader_);
 }
 
-// How far ahead, for the loop's rest from an iteration on: the furthest answer of its arrays.
-Value *Transform::askAll(Value *from) {
+// What the loop begins with.
+SliceLowering::Current Transform::entering() {
+  SliceLowering::Current current;
+  for (PHINode &phi : loop_.getHeader()->phis()) current[&phi] = phi.getIncomingValueForBlock(loop_.getLoopPreheader());
+  return current;
+}
+
+// How far ahead, for the loop's rest from the iteration on that is about to begin: the furthest answer of its arrays.
+Value *Transform::askAll(Value *from, const SliceLowering::Current &current) {
   Value *furthest = number(0);
   for (const Access &access : decision_.accesses)
-    if (Value *answer = begin(access, from)) furthest = builder_.CreateBinaryIntrinsic(Intrinsic::umax, furthest, answer);
+    if (Value *answer = begin(access, from, current)) furthest = builder_.CreateBinaryIntrinsic(Intrinsic::umax, furthest, answer);
   // Distances multiply with leads and steps; what is further than 2^24 iterations is not fetched in time for anything.
   return builder_.CreateBinaryIntrinsic(Intrinsic::umin, furthest, number(1 << 24));
 }
 
 // Asks for what is left of one array. Null where its place is not known before the loop runs.
-Value *Transform::begin(const Access &access, Value *from) {
+Value *Transform::begin(const Access &access, Value *from, const SliceLowering::Current &current) {
   Value *address, *length;
   if (access.pattern == Pattern::Gather) {
     const SCEV *base = analyses_.evolution.getPointerBase(access.address);
     if (!analyses_.evolution.isLoopInvariant(base, &loop_)) {
       if (access.holder != &loop_) return nullptr;
       // Elements that are pointed to: the first stands for all.
-      address = slices_->lower(access.address, {{&loop_, builder_.CreateBinaryIntrinsic(Intrinsic::umax, from, number(1))}}, builder_);
+      address = position(access, from, false, &current);
       length = number(access.bytes);
     } else {
       address = slices_->lower(base, SliceLowering::Iterations(), builder_);
@@ -187,19 +196,22 @@ Value *Transform::begin(const Access &access, Value *from) {
   } else {
     Value *last = builder_.CreateSub(total_, number(1));
     bool down = access.step < 0;
-    address = position(access, down ? last : from, false);
-    Value *end = position(access, down ? from : last, true);
+    // Of both ends the one at `from` is that of the iteration which is about to begin.
+    address = down ? position(access, last, false) : position(access, from, false, &current);
+    Value *end = down ? position(access, from, true, &current) : position(access, last, true);
     length = difference(end, address);
     length = builder_.CreateBinaryIntrinsic(Intrinsic::smax, length, number(0));
   }
   return interface_.call(builder_, table_, Call::LoopBegin, {state_, address, length, builder_.CreateSub(total_, from)});
 }
 
-// The lowest byte of an iteration's part of a walk, or the end of it.
-Value *Transform::position(const Access &access, Value *iteration, bool end) {
-  SliceLowering::Iterations at{{&loop_, iteration}};
+// The lowest byte of an iteration's part of a walk, or the end of it. `current`: of the iteration that is about to begin, else one that is ahead of it.
+Value *Transform::position(const Access &access, Value *iteration, bool end, const SliceLowering::Current *current) {
+  SliceLowering::Iterations of{{&loop_, iteration}};
+  of.current = current;
+  SliceLowering::Iterations at = of;
   for (const Loop *inside = access.holder; inside != &loop_; inside = inside->getParentLoop())
-    at[inside] = end ? slices_->lower(analyses_.evolution.getBackedgeTakenCount(inside), {{&loop_, iteration}}, builder_) : number(0);
+    at[inside] = end ? slices_->lower(analyses_.evolution.getBackedgeTakenCount(inside), of, builder_) : number(0);
   Value *address = slices_->lower(access.address, at, builder_);
   return end ? builder_.CreatePtrAdd(address, number(access.bytes)) : address;
 }
@@ -244,10 +256,13 @@ void Transform::chunks() {
   askAgain_->addIncoming(soon, hintedPreheader_);
   // What one iteration hands to the next is handed from chunk to chunk.
   BasicBlock *header = hinted(loop_.getHeader()), *latch = hinted(loop_.getLoopLatch());
-  for (PHINode &phi : header->phis()) {
-    PHINode *carried = builder_.CreatePHI(phi.getType(), 2, phi.getName());
+  for (PHINode &original : loop_.getHeader()->phis()) {
+    PHINode &phi = *hinted(&original), *carried = builder_.CreatePHI(phi.getType(), 2, phi.getName());
     carried->addIncoming(phi.getIncomingValueForBlock(hintedPreheader_), hintedPreheader_);
-    behind_.push_back({carried, phi.getIncomingValueForBlock(latch)});
+    Value *next = phi.getIncomingValueForBlock(latch);
+    behind_.push_back({carried, next});
+    current_[&original] = carried;
+    next_[&original] = next;
     phi.setIncomingValueForBlock(hintedPreheader_, carried);
     phi.replaceIncomingBlockWith(hintedPreheader_, innerPreheader_);
   }
@@ -346,9 +361,10 @@ void Transform::evictBehind() {
     {
       IRBuilder<>::InsertPointGuard back(builder_);
       builder_.SetInsertPoint(hintedPreheader_->getTerminator());
-      left->addIncoming(position(access, number(0), false), hintedPreheader_);
+      SliceLowering::Current entered = entering();
+      left->addIncoming(position(access, number(0), false, &entered), hintedPreheader_);
     }
-    Value *here = position(access, first_, false);
+    Value *here = position(access, first_, false, &current_);
     Value *length = difference(here, left);
     length = builder_.CreateSelect(builder_.CreateICmpULT(length, number(rangeMax)), length, number(0));
     hintCall(Call::LoopEvict, {left, length, builder_.getInt32(access.evict == Eviction::Soon)});
@@ -397,7 +413,7 @@ void Transform::leave() {
   builder_.SetInsertPoint(learn);
   Value *passed = builder_.CreateSub(next, asked_);
   hintCall(Call::LoopEnd, {passed});
-  Value *further = askAll(next);
+  Value *further = askAll(next, next_);
   // An attempt after a time without hints is judged soon.
   Value *isAttempt = builder_.CreateAnd(builder_.CreateIsNull(distance_), builder_.CreateIsNotNull(further));
   Value *until = builder_.CreateSelect(isAttempt, builder_.CreateMul(perChunk_, number(firstChunks)), builder_.CreateMul(passed, number(2)));

@@ -12,12 +12,12 @@
 #define KERNEL __attribute__((noinline)) static
 enum { PAGE = 4096, ROWS = 21000, VALUES = 131072, TURNS = 1024, AT_A_TIME = 64 };
 
-/* Memory of whole pages, behind which nothing can be touched. */
+/* Memory of whole pages, before and behind which nothing can be touched. */
 static void *fenced(size_t bytes) {
     size_t whole = (bytes + PAGE - 1) / PAGE * PAGE;
-    char *memory = mmap(NULL, whole + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    mprotect(memory + whole, PAGE, PROT_NONE);
-    return memory;
+    char *fence = mmap(NULL, whole + 2 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    mprotect(fence + PAGE, whole, PROT_READ | PROT_WRITE);
+    return fence + PAGE;
 }
 
 static double *values_of(size_t count) {
@@ -158,6 +158,17 @@ KERNEL long left(long count, const long *readable) {
     return others;
 }
 
+/* No array has what the first row begins with. */
+KERNEL double carried(long rows, const long *ends, const double *values) {
+    double sum = 0;
+    long from = 0;
+    for (long i = 0; i < rows; i++) {
+        for (long j = from; j < ends[i]; j++) sum += values[j];
+        from = ends[i];
+    }
+    return sum;
+}
+
 int main(int argc, char **argv) {
     const char *which = argc > 1 ? argv[1] : "";
     double result = 0;
@@ -180,6 +191,10 @@ int main(int argc, char **argv) {
         result = consumed(asked);
     } else if (!strcmp(which, "waited")) {
         result = consumed(waited);
+    } else if (!strcmp(which, "carried")) {
+        long rows = PAGE, *ends = fenced((size_t)rows * sizeof *ends);
+        for (long i = 0; i < rows; i++) ends[i] = (i + 1) * (VALUES / rows);
+        result = carried(rows, ends, values_of(VALUES));
     } else if (!strcmp(which, "left")) {
         signal(SIGSEGV, leave);
         signal(SIGBUS, leave);
