@@ -1,23 +1,18 @@
 #include "eviction.h"
+#include "aliases.h"
 #include "llvm/Analysis/MemoryBuiltins.h"
 #include "llvm/Analysis/MemoryLocation.h"
 #include "llvm/Analysis/ValueTracking.h"
 #include "llvm/IR/DebugInfoMetadata.h"
-#include "llvm/IR/IntrinsicInst.h"
 
 using namespace llvm;
 
 namespace hinterland {
 
 // Whether an instruction may use an object: not its release, which looks at no content.
-static bool uses(Instruction &instruction, const MemoryLocation &object, BatchAAResults &aliases, const TargetLibraryInfo &library) {
-  if (!instruction.mayReadOrWriteMemory() || isa<DbgInfoIntrinsic>(instruction) || instruction.isLifetimeStartOrEnd()) return false;
-  if (auto *call = dyn_cast<CallBase>(&instruction)) {
-    if (getFreedOperand(call, &library)) return false;
-    return isModOrRefSet(aliases.getModRefInfo(&instruction, object));
-  }
-  auto place = MemoryLocation::getOrNone(&instruction);
-  return !place || !aliases.isNoAlias(place->getWithNewSize(LocationSize::beforeOrAfterPointer()), object);
+static bool uses(Instruction &instruction, const MemoryLocation &object, LoopAliases &aliases, const TargetLibraryInfo &library) {
+  auto *call = dyn_cast<CallBase>(&instruction);
+  return !(call && getFreedOperand(call, &library)) && isModOrRefSet(aliases.of(instruction, object));
 }
 
 // Whether an instruction is part of the same walk: an access of the loop that went into `access`.
@@ -32,8 +27,7 @@ static bool walks(Instruction &instruction, const Access &access, ScalarEvolutio
 
 // Why the object may be used again; empty: the loop's access is the last.
 static std::string usedAgain(const Access &access, Loop &loop, FunctionAnalyses &analyses) {
-  BatchAAResults aliases(analyses.aliases);
-  aliases.enableCrossIterationMode();
+  LoopAliases aliases(loop, analyses.aliases);
   MemoryLocation object = MemoryLocation::getBeforeOrAfter(access.object);
   for (BasicBlock *block : loop.blocks())
     for (Instruction &instruction : *block)

@@ -1,4 +1,5 @@
 #include "overwriting.h"
+#include "aliases.h"
 #include "llvm/Analysis/MemoryLocation.h"
 #include "llvm/Analysis/ValueTracking.h"
 
@@ -33,8 +34,7 @@ static std::string readWhy(const Access &access, Loop &loop, FunctionAnalyses &a
   bool steps = access.pattern == Pattern::Sequential || access.pattern == Pattern::Strided;
   if (!steps || access.step <= 0 || !loop.isInnermost()) return "it is not written from its beginning to its end";
   if (!analyses.own.contains(access.object)) return "others may see it";
-  BatchAAResults aliases(analyses.aliases);
-  aliases.enableCrossIterationMode();
+  LoopAliases aliases(loop, analyses.aliases);
   MemoryLocation object = MemoryLocation::getBeforeOrAfter(access.object);
   SmallVector<std::pair<int64_t, int64_t>, 4> parts;
   for (BasicBlock *block : loop.blocks())
@@ -47,11 +47,7 @@ static std::string readWhy(const Access &access, Loop &loop, FunctionAnalyses &a
         parts.push_back(*part);
         continue;
       }
-      if (!instruction.mayReadOrWriteMemory() || instruction.isDebugOrPseudoInst()) continue;
-      auto place = MemoryLocation::getOrNone(&instruction);
-      bool uses = place ? !aliases.isNoAlias(place->getWithNewSize(LocationSize::beforeOrAfterPointer()), object)
-                        : isModOrRefSet(aliases.getModRefInfo(&instruction, object));
-      if (uses) return "the loop may use it otherwise";
+      if (isModOrRefSet(aliases.of(instruction, object))) return "the loop may use it otherwise";
     }
   return cover(parts, access.step) ? "" : "some bytes of it are not written";
 }

@@ -1,4 +1,5 @@
 #include "slice.h"
+#include "aliases.h"
 #include "llvm/Analysis/MemoryLocation.h"
 #include "llvm/Analysis/ValueTracking.h"
 #include "llvm/IR/IntrinsicInst.h"
@@ -161,19 +162,10 @@ void SliceCheck::load(LoadInst &load, Walk &walk) const {
 }
 
 bool SliceCheck::written(LoadInst &load) const {
-  BatchAAResults aliases(aliases_);
-  aliases.enableCrossIterationMode();
-  MemoryLocation read = MemoryLocation::get(&load).getWithNewSize(LocationSize::beforeOrAfterPointer());
+  LoopAliases aliases(loop_, aliases_);
   for (BasicBlock *block : loop_.blocks())
-    for (Instruction &instruction : *block) {
-      if (!instruction.mayWriteToMemory()) continue;
-      auto place = MemoryLocation::getOrNone(&instruction);
-      if (place && !isa<CallBase>(instruction)) {
-        if (!aliases.isNoAlias(place->getWithNewSize(LocationSize::beforeOrAfterPointer()), read)) return true;
-      } else if (isModSet(aliases.getModRefInfo(&instruction, read))) {
-        return true;
-      }
-    }
+    for (Instruction &instruction : *block)
+      if (instruction.mayWriteToMemory() && isModSet(aliases.of(instruction, MemoryLocation::get(&load)))) return true;
   return false;
 }
 

@@ -169,18 +169,49 @@ KERNEL double carried(long rows, const long *ends, const double *values) {
     return sum;
 }
 
+/* What is apart in one iteration is not apart in two. */
+__attribute__((always_inline)) static inline double row(const long *restrict length, long *restrict later, const int *places, const double *values) {
+    double sum = 0;
+    for (long j = 0; j < *length; j++) sum += values[places[j]];
+    *later = 5;
+    return sum;
+}
+
+KERNEL double inlined(long rows, long width, long *lengths, const int *places, const double *values) {
+    double sum = 0;
+    for (long i = 0; i < rows; i++) sum += row(&lengths[i], &lengths[i + 64], places + i * width, values);
+    return sum;
+}
+
+__attribute__((always_inline)) static inline double open_row(const char *restrict open, char *restrict later, int opens, long width, const int *places, const double *values) {
+    double sum = 0;
+    if (*open) {
+        long j = 0;
+        do sum += values[places[j]];
+        while (++j < width);
+    }
+    *later = opens;
+    return sum;
+}
+
+KERNEL double opened(long rows, long width, long full, char *open, const int *places, const double *values) {
+    double sum = 0;
+    for (long i = 0; i < rows; i++) sum += open_row(&open[i], &open[i + 64], i % 3 == 0 && i + 64 < full, width, places + i * width, values);
+    return sum;
+}
+
 int main(int argc, char **argv) {
     const char *which = argc > 1 ? argv[1] : "";
     double result = 0;
     volatile long width = 6; /* which no kernel is compiled for */
-    if (!strcmp(which, "counted")) {
+    if (!strcmp(which, "counted") || !strcmp(which, "inlined")) {
         long *lengths = malloc((ROWS + 64) * sizeof *lengths);
         for (long i = 0; i < ROWS + 64; i++) lengths[i] = i < 64 ? 5 : 1l << 40;
-        result = counted(ROWS, width, lengths, places_of(ROWS * 6), values_of(VALUES));
-    } else if (!strcmp(which, "guarded")) {
+        result = (which[0] == 'c' ? counted : inlined)(ROWS, width, lengths, places_of(ROWS * 6), values_of(VALUES));
+    } else if (!strcmp(which, "guarded") || !strcmp(which, "opened")) {
         char *open = malloc(ROWS + 64);
         memset(open, 1, ROWS + 64);
-        result = guarded(ROWS, width, PAGE, open, places_of((size_t)(PAGE * width)), values_of(VALUES));
+        result = (which[0] == 'g' ? guarded : opened)(ROWS, width, PAGE, open, places_of((size_t)(PAGE * width)), values_of(VALUES));
     } else if (!strcmp(which, "broken")) {
         long last = PAGE * 10, *from = malloc(ROWS * sizeof *from), *to = malloc(ROWS * sizeof *to);
         for (long i = 0; i < ROWS; i++) from[i] = i * 2 % last, to[i] = from[i] + 8;

@@ -245,7 +245,7 @@ fn promises(test: &str) -> Result<()> {
 fn certain(test: &str) -> Result<()> {
     let (plain, program) = (c_program("compiler/certain", &["-pthread"])?, hinted(test, "certain", &["-pthread"])?);
     let recorder = c_program("compiler/recorder", &["-shared", "-fPIC"])?;
-    for case in ["counted", "guarded", "broken", "acquired", "asked", "waited", "left", "carried"] {
+    for case in ["counted", "guarded", "broken", "acquired", "asked", "waited", "left", "carried", "inlined", "opened"] {
         let (expected, _) = printed(Command::new(&plain).arg(case))?;
         for distance in ["1", "500"] {
             let mut command = Command::new(&program);
