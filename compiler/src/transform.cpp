@@ -283,14 +283,15 @@ void Transform::fetchAhead() {
     for (const Access &access : decision_.accesses)
       if (access.lead == lead && !access.overwrites) group.push_back(&access);
     if (group.empty()) continue;
-    PHINode *cursor = PHINode::Create(builder_.getInt64Ty(), 2, "asked", chunk_->begin());
-    // The first iteration comes too soon for a fetch, and what slices carry over from the iteration before is not there yet.
-    cursor->addIncoming(number(1), hintedPreheader_);
+    PHINode *asked = PHINode::Create(builder_.getInt64Ty(), 2, "asked", chunk_->begin());
+    asked->addIncoming(number(0), hintedPreheader_);
+    // The first iteration comes too soon for a fetch; and what it is handed, slices would read where the one before has been, and perhaps freed it.
+    Value *cursor = builder_.CreateBinaryIntrinsic(Intrinsic::umax, asked, builder_.CreateAdd(first_, number(1)));
     Value *ahead = builder_.CreateAdd(builder_.CreateMul(distance_, number(lead)), perChunk_);
     Value *until = builder_.CreateBinaryIntrinsic(Intrinsic::umin, builder_.CreateAdd(first_, ahead), total_);
     // No distance: hints are not worth it for now.
     Value *more = builder_.CreateAnd(builder_.CreateICmpULT(cursor, until), builder_.CreateIsNotNull(distance_));
-    behind_.push_back({cursor, until});
+    behind_.push_back({asked, until});
     BasicBlock *fetch = block("fetch"), *done = block("fetched");
     builder_.CreateCondBr(more, fetch, done);
     builder_.SetInsertPoint(fetch);
@@ -408,7 +409,9 @@ void Transform::leave() {
   BasicBlock *end = block("end"), *more = block("more"), *learn = block("learn"), *go = block("go.on");
   builder_.CreateCondBr(builder_.CreateICmpEQ(next, total_), end, more);
   builder_.SetInsertPoint(more);
-  builder_.CreateCondBr(builder_.CreateICmpUGE(next, askAgain_), learn, go);
+  // The last iteration needs no answer, and is not ahead of the next one.
+  Value *isTime = builder_.CreateICmpUGE(next, askAgain_), *isLast = builder_.CreateICmpEQ(next, builder_.CreateSub(total_, number(1)));
+  builder_.CreateCondBr(builder_.CreateSelect(isLast, builder_.getFalse(), isTime), learn, go);
 
   builder_.SetInsertPoint(learn);
   Value *passed = builder_.CreateSub(next, asked_);

@@ -200,6 +200,36 @@ KERNEL double opened(long rows, long width, long full, char *open, const int *pl
     return sum;
 }
 
+struct large {
+    long place;
+    char rest[200000]; /* which free gives back to the kernel */
+};
+
+/* What the iteration before has read is there no more. */
+KERNEL double released(long count, struct large *restrict *restrict blocks, const double *restrict values) {
+    double sum = 0;
+    long place = 0;
+    for (long i = 0; i < count; i++) {
+        sum += values[place];
+        struct large *block = blocks[i];
+        place = block->place;
+        free(block);
+    }
+    return sum;
+}
+
+KERNEL double released_rows(long count, struct large *restrict *restrict blocks, const double *restrict values) {
+    double sum = 0;
+    long place = 0;
+    for (long i = 0; i < count; i++) {
+        for (long j = place; j < place + 64; j++) sum += values[j];
+        struct large *block = blocks[i];
+        place = block->place;
+        free(block);
+    }
+    return sum;
+}
+
 int main(int argc, char **argv) {
     const char *which = argc > 1 ? argv[1] : "";
     double result = 0;
@@ -226,6 +256,13 @@ int main(int argc, char **argv) {
         long rows = PAGE, *ends = fenced((size_t)rows * sizeof *ends);
         for (long i = 0; i < rows; i++) ends[i] = (i + 1) * (VALUES / rows);
         result = carried(rows, ends, values_of(VALUES));
+    } else if (!strncmp(which, "released", 8)) {
+        struct large **blocks = fenced(TURNS * sizeof *blocks);
+        for (long i = 0; i < TURNS; i++) {
+            blocks[i] = malloc(sizeof **blocks);
+            blocks[i]->place = i * 7919 % (VALUES - 64);
+        }
+        result = (which[8] ? released_rows : released)(TURNS, blocks, values_of(VALUES));
     } else if (!strcmp(which, "left")) {
         signal(SIGSEGV, leave);
         signal(SIGBUS, leave);

@@ -1,7 +1,8 @@
 /* Preloaded, stands in for Hinterland: a table of hints that notes what compiled code asks for, and whether it is true.
  *
  * Pages of a watched object are not accessible before their first touch, and not after an eviction: so each touch that comes before
- * its fetch, and each one of a page that was given up, is seen. HINTED_DISTANCE is what loop_begin answers. */
+ * its fetch, and each one of a page that was given up, is seen. HINTED_DISTANCE is what loop_begin answers: one number after the other, each
+ * until a loop says that it ends, and then the first again. */
 #define _GNU_SOURCE
 #include "recorder.h"
 #include <signal.h>
@@ -121,7 +122,11 @@ static uint64_t loop_begin(struct hinterland_loop *loop, const void *address, ui
     (void)address, (void)bytes, (void)iterations;
     if (!loop->name || !strchr(loop->name, ':') || loop->state[0]) abort();
     begins++;
-    const char *distance = getenv("HINTED_DISTANCE");
+    const char *distances = getenv("HINTED_DISTANCE"), *distance = distances;
+    for (unsigned i = 0; distance && i < ends; i++) {
+        distance = strchr(distance, ',');
+        distance = distance ? distance + 1 : distances;
+    }
     return distance ? strtoull(distance, NULL, 10) : 0;
 }
 

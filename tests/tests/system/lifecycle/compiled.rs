@@ -245,9 +245,12 @@ fn promises(test: &str) -> Result<()> {
 fn certain(test: &str) -> Result<()> {
     let (plain, program) = (c_program("compiler/certain", &["-pthread"])?, hinted(test, "certain", &["-pthread"])?);
     let recorder = c_program("compiler/recorder", &["-shared", "-fPIC"])?;
-    for case in ["counted", "guarded", "broken", "acquired", "asked", "waited", "left", "carried", "inlined", "opened"] {
+    let of_threads = ["acquired", "asked", "waited"];
+    let of_memory =
+        ["counted", "guarded", "broken", "left", "carried", "inlined", "opened", "released", "released_rows"];
+    for case in of_threads.into_iter().chain(of_memory) {
         let (expected, _) = printed(Command::new(&plain).arg(case))?;
-        for distance in ["1", "500"] {
+        for distance in ["1", "500", "64,0"] {
             let mut command = Command::new(&program);
             command.arg(case).env("LD_PRELOAD", &recorder).env("HINTED_DISTANCE", distance);
             let (output, _) = printed(&mut command).with_context(|| format!("{case}, {distance}"))?;
