@@ -117,6 +117,9 @@ void outline(const GatherCode &code) {
   // Every block can be extracted: they have neither landing pads nor addresses that are taken.
   if (!function) report_fatal_error("hinterland: a gather cannot be outlined");
   code.list->moveBefore(function->getEntryBlock().getFirstInsertionPt());
+  // The function that the loop is in may have these, and hands them on.
+  function->removeFnAttr(Attribute::AlwaysInline);
+  function->removeFnAttr(Attribute::InlineHint);
   function->addFnAttr(Attribute::NoInline);
   function->addFnAttr(gatherName);
   function->setDoesNotThrow();

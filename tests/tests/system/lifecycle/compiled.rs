@@ -25,6 +25,7 @@ pub fn trials() -> Vec<Trial> {
     add("deep", no_llvm, Box::new(deep));
     add("fused", no_llvm, Box::new(fused));
     add("linked", no_llvm, Box::new(linked));
+    add("shapes", no_llvm, Box::new(shapes));
     add("templates", no_llvm, Box::new(templates));
     add("followed", no_far_llvm, Box::new(followed));
     add("overwritten::inline", no_far_llvm, Box::new(|name| overwritten(name, "inline")));
@@ -321,6 +322,20 @@ fn linked(test: &str) -> Result<()> {
     for lto in ["-flto", "-flto=thin"] {
         let linked = hinted_loops(&[lto, "-fuse-ld=lld", &plugin])?;
         ensure!(once > 0 && linked == once, "{lto}: {linked} hinted loops, {once} without");
+    }
+    Ok(())
+}
+
+/// Functions of unusual shape compile and link.
+fn shapes(test: &str) -> Result<()> {
+    let (code, to) = (source("shapes.c"), built(test, "shapes").display().to_string());
+    let words = ["-O2", "-fopenmp", "-shared", "-fPIC", "-nostdlib", &code, "-o", &to];
+    for flags in [&[][..], &["-flto", "-fuse-ld=lld"], &["-flto=thin", "-fuse-ld=lld"]] {
+        compile(test, "cc", &[&words[..], flags].concat()).with_context(|| format!("{flags:?}"))?;
+        let (symbols, _) = printed(Command::new("nm").arg(&to))?;
+        for function in ["gathered", "parallel.omp_outlined"] {
+            ensure!(symbols.contains(&format!(" {function}.hint.gather")), "{flags:?}: {function}: {symbols}");
+        }
     }
     Ok(())
 }
