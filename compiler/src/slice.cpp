@@ -190,7 +190,10 @@ Value *SliceLowering::compute(const SCEV *expression, const Iterations &at, IRBu
     for (unsigned index = 1; index < expression->operands().size(); index++) result = combine(result, operand(index));
     return result;
   };
-  auto extreme = [&](Intrinsic::ID which) { return all([&](Value *a, Value *b) { return builder.CreateBinaryIntrinsic(which, a, b); }); };
+  // Of numbers, and of pointers, for which there is no intrinsic.
+  auto extreme = [&](Intrinsic::ID which) {
+    return all([&](Value *a, Value *b) { return builder.CreateSelect(builder.CreateICmp(MinMaxIntrinsic::getPredicate(which), a, b), a, b); });
+  };
   Type *type = expression->getType();
   switch (expression->getSCEVType()) {
   case scAddRecExpr: {

@@ -16,3 +16,15 @@ double parallel(long count, const int *places, const double *values) {
     for (long i = 0; i < count; i++) sum += values[places[i]];
     return sum;
 }
+
+/* A pointer that is the smaller of two. */
+long clamped(long count, const long *values, const long *last, const int *places, const long *others) {
+    long sum = 0;
+    for (long i = 0; i < count; i++) {
+        const long *value = values + i * 3;
+        if (value > last) value = last;
+        sum += *value;
+        sum += others[places[i]];
+    }
+    return sum;
+}

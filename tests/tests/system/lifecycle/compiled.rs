@@ -333,7 +333,7 @@ fn shapes(test: &str) -> Result<()> {
     for flags in [&[][..], &["-flto", "-fuse-ld=lld"], &["-flto=thin", "-fuse-ld=lld"]] {
         compile(test, "cc", &[&words[..], flags].concat()).with_context(|| format!("{flags:?}"))?;
         let (symbols, _) = printed(Command::new("nm").arg(&to))?;
-        for function in ["gathered", "parallel.omp_outlined"] {
+        for function in ["gathered", "parallel.omp_outlined", "clamped"] {
             ensure!(symbols.contains(&format!(" {function}.hint.gather")), "{flags:?}: {function}: {symbols}");
         }
     }
