@@ -8,8 +8,9 @@ using namespace llvm;
 
 namespace hinterland {
 
-// Instructions of one slice; more would cost more than a fetch saves.
-static constexpr unsigned instructionsMax = 64;
+// Instructions and operations of one slice, with what several operands share counted for each; more would cost more than a fetch saves, and
+// shared operands of shared operands would double with each level.
+static constexpr unsigned operationsMax = 128;
 
 struct SliceCheck::Walk {
   Slice slice;
@@ -19,10 +20,15 @@ struct SliceCheck::Walk {
   bool previous = false;  // the values of the iteration before
   bool exact = false;     // leads to a load of the slice: a value that the loop has since written is none
   bool control = false;   // decides how often loads are executed
-  unsigned instructions = 0;
+  unsigned operations = 0;
 
   void refuse(const Twine &why) {
     if (slice.refused.empty()) slice.refused = why.str();
+  }
+  // Whether the walk ends here: it was refused, or has gone on for too long.
+  bool ends() {
+    if (slice.refused.empty() && ++operations > operationsMax) refuse("its computation is too long");
+    return !slice.refused.empty();
   }
 };
 
@@ -86,6 +92,7 @@ void SliceCheck::expression(const SCEV *expression, Walk &walk) const {
     if (!expander.isSafeToExpandAt(expression, loop_.getLoopPreheader()->getTerminator())) walk.refuse("what it begins with cannot be computed ahead of the loop");
     return;
   }
+  if (walk.ends()) return;
   switch (expression->getSCEVType()) {
   case scAddRecExpr: {
     auto *recurrence = cast<SCEVAddRecExpr>(expression);
@@ -120,7 +127,7 @@ void SliceCheck::expression(const SCEV *expression, Walk &walk) const {
 void SliceCheck::value(Value *value, Walk &walk) const {
   auto *instruction = dyn_cast<Instruction>(value);
   if (!instruction || !loop_.contains(instruction)) return;
-  if (++walk.instructions > instructionsMax) return walk.refuse("its computation is too long");
+  if (walk.ends()) return;
   if (evolution_.isSCEVable(value->getType())) {
     const SCEV *known = evolution_.getSCEV(value);
     if (!isa<SCEVUnknown>(known) && !isa<SCEVCouldNotCompute>(known)) return expression(known, walk);
@@ -136,7 +143,7 @@ void SliceCheck::value(Value *value, Walk &walk) const {
     this->value(phi->getIncomingValueForBlock(loop_.getLoopLatch()), before);
     walk.slice = before.slice;
     walk.slice.advances = true;
-    walk.instructions = before.instructions;
+    walk.operations = before.operations;
     return;
   }
   if (auto *load = dyn_cast<LoadInst>(instruction)) return this->load(*load, walk);

@@ -28,3 +28,17 @@ long clamped(long count, const long *values, const long *last, const int *places
     }
     return sum;
 }
+
+#define ROUND { unsigned long one = key + 13, other = key * 5 + 1; key = one * other; }
+#define ROUNDS ROUND ROUND ROUND ROUND ROUND ROUND ROUND ROUND
+
+/* An index whose computation doubles with each round. */
+double shared(long count, const unsigned long *keys, const double *values) {
+    double sum = 0;
+    for (long i = 0; i < count; i++) {
+        unsigned long key = keys[i];
+        ROUNDS ROUNDS ROUNDS ROUNDS
+        sum += values[key & 4095];
+    }
+    return sum;
+}

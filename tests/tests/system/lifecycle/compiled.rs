@@ -329,9 +329,10 @@ fn linked(test: &str) -> Result<()> {
 /// Functions of unusual shape compile and link.
 fn shapes(test: &str) -> Result<()> {
     let (code, to) = (source("shapes.c"), built(test, "shapes").display().to_string());
-    let words = ["-O2", "-fopenmp", "-shared", "-fPIC", "-nostdlib", &code, "-o", &to];
+    let words = ["-O2", "-Rpass-missed=hinterland", "-fopenmp", "-shared", "-fPIC", "-nostdlib", &code, "-o", &to];
     for flags in [&[][..], &["-flto", "-fuse-ld=lld"], &["-flto=thin", "-fuse-ld=lld"]] {
-        compile(test, "cc", &[&words[..], flags].concat()).with_context(|| format!("{flags:?}"))?;
+        let said = compile(test, "cc", &[&words[..], flags].concat()).with_context(|| format!("{flags:?}"))?;
+        ensure!(said.contains("its computation is too long"), "{flags:?}: {said}");
         let (symbols, _) = printed(Command::new("nm").arg(&to))?;
         for function in ["gathered", "parallel.omp_outlined", "clamped"] {
             ensure!(symbols.contains(&format!(" {function}.hint.gather")), "{flags:?}: {function}: {symbols}");
