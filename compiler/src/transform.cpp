@@ -132,7 +132,8 @@ void Transform::versions() {
 void Transform::ask() {
   builder_.SetInsertPoint(decide_->getTerminator());
   total_ = builder_.CreateZExtOrTrunc(slices_->lower(decision_.taken, SliceLowering::Iterations(), builder_), builder_.getInt64Ty());
-  total_ = builder_.CreateAdd(total_, number(1), "iterations");
+  // Freeze: conditions depend on it that the loop, which may be left by a call that does not return, need not come to.
+  total_ = builder_.CreateAdd(builder_.CreateFreeze(total_), number(1), "iterations");
   // Enough of them, and so few that nothing here overflows.
   int64_t least = 256;
   for (const Access &access : decision_.accesses)
@@ -222,7 +223,7 @@ Value *Transform::iterationsPerChunk() {
     if (access.pattern != Pattern::Nest) continue;
     // The rows of a nest are as long as the first one, or as the step between them.
     Value *start = position(access, number(1), false), *end = position(access, number(1), true);
-    Value *row = difference(end, start);
+    Value *row = builder_.CreateFreeze(difference(end, start)); // it is divided by
     row = builder_.CreateBinaryIntrinsic(Intrinsic::smax, row, number(64));
     rows = rows ? builder_.CreateBinaryIntrinsic(Intrinsic::umax, rows, row) : row;
   }
