@@ -1,5 +1,6 @@
 #include "transform.h"
 #include "gather.h"
+#include "llvm/ADT/MapVector.h"
 #include "llvm/Analysis/MemoryBuiltins.h"
 #include "llvm/IR/DebugInfoMetadata.h"
 #include "llvm/IR/MDBuilder.h"
@@ -296,7 +297,7 @@ void Transform::fetchAhead() {
     BasicBlock *fetch = block("fetch"), *done = block("fetched");
     builder_.CreateCondBr(more, fetch, done);
     builder_.SetInsertPoint(fetch);
-    SmallDenseMap<Loop *, SmallVector<const Access *, 4>> gathers;
+    SmallMapVector<Loop *, SmallVector<const Access *, 4>, 4> gathers; // in the program's order: objects are the same in each build
     for (const Access *access : group)
       if (access->pattern == Pattern::Gather) gathers[access->holder].push_back(access);
       else if (access->pattern == Pattern::Nest) fetchRanges(*access, cursor, until);

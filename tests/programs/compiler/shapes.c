@@ -42,3 +42,19 @@ double shared(long count, const unsigned long *keys, const double *values) {
     }
     return sum;
 }
+
+/* Gathers of the loop and of two inside it, which are hinted in one order. */
+double both(long count, long width, const long *restrict lengths, const int *restrict columns, const int *restrict places, const double *restrict values,
+            const double *restrict weights, const int *restrict others) {
+    double sum = 0;
+    for (long i = 0; i < count; i++) {
+        sum += values[places[i]];
+        long j = 0;
+        do sum += weights[columns[i * width + j]];
+        while (++j < lengths[i]);
+        j = 0;
+        do sum *= weights[others[i * width + j]];
+        while (++j < lengths[i]);
+    }
+    return sum;
+}

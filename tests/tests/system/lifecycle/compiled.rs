@@ -326,7 +326,7 @@ fn linked(test: &str) -> Result<()> {
     Ok(())
 }
 
-/// Functions of unusual shape compile and link.
+/// Functions of unusual shape compile and link, each time to the same bytes.
 fn shapes(test: &str) -> Result<()> {
     let (code, to) = (source("shapes.c"), built(test, "shapes").display().to_string());
     let words = ["-O2", "-Rpass-missed=hinterland", "-fopenmp", "-shared", "-fPIC", "-nostdlib", &code, "-o", &to];
@@ -338,6 +338,12 @@ fn shapes(test: &str) -> Result<()> {
             ensure!(symbols.contains(&format!(" {function}.hint.gather")), "{flags:?}: {function}: {symbols}");
         }
     }
+    let mut objects = std::collections::BTreeSet::new();
+    for _ in 0..8 {
+        compile(test, "cc", &["-O2", "-c", &code, "-o", &to])?;
+        objects.insert(std::fs::read(&to)?);
+    }
+    ensure!(objects.len() == 1, "{} different objects of one source", objects.len());
     Ok(())
 }
 
