@@ -309,3 +309,80 @@ impl FarMemory {
         row.backend_count.store(u32::try_from(count).unwrap_or(0), Release);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pages::simulated_pages;
+    use hinterland_abi::PlacementName;
+    use hinterland_backend::Reference;
+    use std::sync::atomic::AtomicBool;
+
+    /// Far memory of so many backends, which can be patched from some time on.
+    struct Several {
+        backends: Vec<Reference>,
+        patches: AtomicBool,
+    }
+
+    impl Several {
+        fn of(backends: u64) -> Arc<Several> {
+            let backend = |number| Reference::new(format!("reference:{number}M"), number << 20).expect("address space");
+            Arc::new(Several { backends: (1..=backends).map(backend).collect(), patches: AtomicBool::new(false) })
+        }
+    }
+
+    impl Backend for Several {
+        fn store(&self, pages: &[&PageBytes], priority: Priority, out: &mut [Result<Location, StoreError>]) {
+            self.backends[0].store(pages, priority, out);
+        }
+        fn load(
+            &self,
+            items: &mut [LoadItem<'_>],
+            priority: Priority,
+            done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
+        ) {
+            self.backends[0].load(items, priority, done);
+        }
+        fn free(&self, locations: &[Location]) {
+            self.backends[0].free(locations);
+        }
+        fn patches(&self) -> bool {
+            self.patches.load(Relaxed)
+        }
+        fn copies_cost_ram(&self) -> bool {
+            true
+        }
+        fn ram_bytes(&self) -> u64 {
+            0
+        }
+        fn usage(&self, rows: &mut Vec<BackendUsage>) {
+            self.backends.iter().for_each(|backend| backend.usage(rows));
+        }
+    }
+
+    #[test]
+    fn a_path_that_is_added_is_patched_though_none_of_the_start_is() {
+        // SAFETY: a ledger of atomics is valid when zero.
+        let ledger: &'static Ledger = Box::leak(unsafe { Box::<Ledger>::new_zeroed().assume_init() });
+        let (pages, backend) = (Box::leak(Box::new(simulated_pages())), Several::of(1));
+        let paths = Paths::new(vec![backend.clone()], PlacementName::Tiers).expect("address space");
+        let paths = Some((Arc::new(paths), ledger));
+        let far = FarMemory::new(pages, backend.clone(), paths, PageCount(100)).expect("address space");
+        far.follow_changes();
+        assert!(far.granules.get().is_none(), "96 bytes for each local page");
+        backend.patches.store(true, Relaxed);
+        far.follow_changes();
+        assert!(far.granules.get().is_some());
+    }
+
+    #[test]
+    fn each_node_of_several_pools_has_a_row() {
+        let pages = Box::leak(Box::new(simulated_pages()));
+        let far = FarMemory::new(pages, Several::of(60), None, PageCount(100)).expect("address space");
+        far.publish(&mut Vec::new());
+        let row = pages.row();
+        let rows = &row.backends[..row.backend_count.load(Relaxed) as usize];
+        let capacity: u64 = rows.iter().map(|row| row.capacity_bytes.load(Relaxed)).sum();
+        assert_eq!((rows.len(), capacity), (60, (1..=60).sum::<u64>() << 20));
+    }
+}

@@ -26,6 +26,8 @@ use hinterland_abi::ProcessRow;
 use hinterland_sys::SysError;
 use hinterland_units::{Foreign, PAGE_BYTES, PageNo};
 use overwriters::Overwriters;
+#[cfg(test)]
+pub(crate) use owned::tests::pages as simulated_pages;
 pub(crate) use owned::{Owned, Released};
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 pub(crate) use table::ContentHash;

@@ -185,7 +185,7 @@ fn released(was: Entry) -> Option<Released> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::decisions::Decisions;
     use crate::fault_path::FaultPath;
@@ -200,7 +200,7 @@ mod tests {
     const PAGE: PageNo = PageNo(3);
 
     /// Pages on the inline path, where completion asks nothing of the kernel.
-    fn pages() -> Pages {
+    pub(crate) fn pages() -> Pages {
         let features = Features::of(FeatureSet::All, Privilege::UserOnly, 0);
         let kernel = Kernel::new(features, Uffd::Simulated, OwnMemory::none());
         // SAFETY: a row of atomics is valid when zero.
