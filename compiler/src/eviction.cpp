@@ -47,6 +47,22 @@ static std::string usedAgain(const Access &access, Loop &loop, FunctionAnalyses 
   return "";
 }
 
+// Whether each iteration's range begins where the one before ends, or behind it: what is left behind was walked, and comes no more.
+static bool ascends(const Access &access, const Loop &loop, ScalarEvolution &evolution) {
+  Type *number = Type::getInt64Ty(evolution.getContext());
+  const SCEV *begin = access.address, *length = evolution.getConstant(number, access.bytes);
+  auto *inner = dyn_cast<SCEVAddRecExpr>(begin);
+  for (; inner && inner->getLoop() != &loop; inner = dyn_cast<SCEVAddRecExpr>(begin)) {
+    const SCEV *step = inner->getStepRecurrence(evolution), *taken = evolution.getBackedgeTakenCount(inner->getLoop());
+    if (!inner->isAffine() || !evolution.isKnownNonNegative(step)) return false;
+    length = evolution.getAddExpr(length, evolution.getMulExpr(evolution.getNoopOrSignExtend(step, number), evolution.getTruncateOrZeroExtend(taken, number)));
+    begin = inner->getStart();
+  }
+  if (!inner || !inner->isAffine()) return false;
+  const SCEV *step = evolution.getNoopOrSignExtend(inner->getStepRecurrence(evolution), number);
+  return evolution.isKnownNonNegative(evolution.getMinusSCEV(step, length));
+}
+
 // What the plan says of the place where the object is allocated.
 static std::optional<Eviction> ofSite(const Value *object, const Plan &plan) {
   auto *call = dyn_cast<CallBase>(object);
@@ -71,6 +87,7 @@ void decideEviction(Access &access, const LoopDecision &decision, const LoopWish
   }
   if (!isIdentifiedObject(access.object) && !isa<Argument>(access.object)) return keep("which object it is cannot be told");
   if (auto why = usedAgain(access, *decision.loop, analyses); !why.empty()) return keep(why);
+  if (access.pattern == Pattern::Nest && !ascends(access, *decision.loop, analyses.evolution)) return keep("its ranges may come again");
   if (analyses.own.contains(access.object)) access.evict = Eviction::Now;
   else keep("others may use it, and no plan says that it is walked once");
 }
