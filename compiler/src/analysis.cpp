@@ -268,29 +268,29 @@ int64_t iterationsPerChunk(const LoopDecision &decision) {
   return std::min(most, std::max<int64_t>(1, chunkBytes / widest));
 }
 
+void findPlace(const Loop &loop, function_ref<bool(const DISubprogram *program, StringRef linkage, unsigned line)> isIt) {
+  DebugLoc start = loop.getStartLoc();
+  for (const DILocation *place = start.get(); place; place = place->getInlinedAt()) {
+    const DISubprogram *program = place->getScope()->getSubprogram();
+    StringRef linkage = program->getLinkageName().empty() ? program->getName() : program->getLinkageName();
+    if (isIt(program, linkage, place->getLine())) return;
+  }
+  const Function &function = *loop.getHeader()->getParent();
+  isIt(function.getSubprogram(), function.getName(), start ? start.getLine() : 0);
+}
+
 LoopWish wish(const Plan &plan, const Loop &loop) {
   LoopWish result;
   if (!plan.given) return result;
   result.fetch = false;
-  DebugLoc start = loop.getStartLoc();
-  auto apply = [&](const DISubprogram *program, StringRef linkage, unsigned line) {
-    for (const FunctionPlan &function : plan.functions) {
-      if (!names(function, program, linkage)) continue;
-      result = {function.fetch, function.evict, true, function.patterns};
-      for (const LoopPlan &one : function.loops)
-        if (one.line == line) result = {one.fetch, one.evict ? one.evict : function.evict, true, function.patterns};
-      return true;
-    }
-    return false;
-  };
-  // From the function that the loop was written in, outwards through the calls that were inlined.
-  for (const DILocation *place = start.get(); place; place = place->getInlinedAt()) {
-    const DISubprogram *program = place->getScope()->getSubprogram();
-    StringRef linkage = program->getLinkageName().empty() ? program->getName() : program->getLinkageName();
-    if (apply(program, linkage, place->getLine())) return result;
-  }
-  const Function &function = *loop.getHeader()->getParent();
-  apply(function.getSubprogram(), function.getName(), start ? start.getLine() : 0);
+  findPlace(loop, [&](const DISubprogram *program, StringRef linkage, unsigned line) {
+    const FunctionPlan *function = planOf(plan, program, linkage);
+    if (!function) return false;
+    result = {function->fetch, function->evict, true, function->patterns};
+    for (const LoopPlan &one : function->loops)
+      if (one.line == line) result = {one.fetch.value_or(function->fetch), one.evict ? one.evict : function->evict, true, function->patterns};
+    return true;
+  });
   return result;
 }
 

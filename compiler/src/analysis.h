@@ -71,6 +71,10 @@ struct LoopWish {
 };
 LoopWish wish(const Plan &plan, const llvm::Loop &loop);
 
+// Asks of each place that the loop has, until one is it: from the function that it was written in, outwards through the calls that were inlined,
+// and last the function that it is in.
+void findPlace(const llvm::Loop &loop, llvm::function_ref<bool(const llvm::DISubprogram *program, llvm::StringRef linkage, unsigned line)> isIt);
+
 // Whether the plan wants hints in a function of its own name.
 bool isPlanned(const Plan &plan, const llvm::Function &function);
 

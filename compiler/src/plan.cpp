@@ -43,7 +43,7 @@ static bool fromJSON(const json::Value &value, Pattern &pattern, json::Path path
 
 static bool fromJSON(const json::Value &value, LoopPlan &loop, json::Path path) {
   json::ObjectMapper map(value, path);
-  return map && map.map("line", loop.line) && map.mapOptional("fetch", loop.fetch) && mapEvict(value, loop.evict, path);
+  return map && map.map("line", loop.line) && map.map("fetch", loop.fetch) && mapEvict(value, loop.evict, path);
 }
 
 static bool fromJSON(const json::Value &value, FunctionPlan &function, json::Path path) {
@@ -146,6 +146,16 @@ static bool liesIn(const DISubprogram *program, StringRef file) {
 
 bool names(const FunctionPlan &planned, const DISubprogram *program, StringRef linkage) {
   return isCalled(planned.name, planned.symbol, program, linkage) && liesIn(program, planned.file);
+}
+
+const FunctionPlan *planOf(const Plan &plan, const DISubprogram *program, StringRef linkage) {
+  const FunctionPlan *found = nullptr;
+  for (const FunctionPlan &planned : plan.functions) {
+    if (!names(planned, program, linkage)) continue;
+    if (planned.symbol == linkage || !planned.file.empty()) return &planned;
+    if (!found) found = &planned;
+  }
+  return found;
 }
 
 bool names(const SitePlan &planned, const DILocation *place, const Function &function) {

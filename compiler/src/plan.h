@@ -1,7 +1,7 @@
 // What a plan says of the functions, loops and allocation sites of a program (Mira §4.1).
 //
 // People write plans as TOML; `hinterland cc` checks them and hands them on as JSON, in a file that HINTERLAND_COMPILE_PLAN names.
-// Without a plan the defaults are conservative: every loop that the analysis understands is hinted, and only what a function owns is evicted.
+// Without a plan the defaults are conservative: loops that follow indices or rows are hinted, and only what a function owns is evicted.
 #pragma once
 
 #include "llvm/ADT/StringRef.h"
@@ -30,7 +30,7 @@ enum class Pattern {
 
 struct LoopPlan {
   unsigned line = 0;
-  bool fetch = true;
+  std::optional<bool> fetch; // none: as for its function, both
   std::optional<Eviction> evict;
 };
 
@@ -64,6 +64,9 @@ struct Plan {
 
 // Whether the plan means a function; `linkage`: its mangled name, or what is known of it.
 bool names(const FunctionPlan &planned, const llvm::DISubprogram *program, llvm::StringRef linkage);
+
+// What the plan says of a function; null: nothing. Of several that mean it, one whose symbol or file says so.
+const FunctionPlan *planOf(const Plan &plan, const llvm::DISubprogram *program, llvm::StringRef linkage);
 
 // Whether the plan means an allocation at a place; `function`: whose code that is.
 bool names(const SitePlan &planned, const llvm::DILocation *place, const llvm::Function &function);

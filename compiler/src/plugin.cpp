@@ -65,7 +65,9 @@ PreservedAnalyses HinterlandPass::run(Module &module, ModuleAnalysisManager &man
   SmallVector<Function *> all;
   for (Function &function : module) all.push_back(&function);
   if (plan->given)
-    showMissing(*plan, module, [&](Function &function) -> OptimizationRemarkEmitter & { return functions.getResult<OptimizationRemarkEmitterAnalysis>(function); });
+    showMissing(
+        *plan, module, [&](Function &function) -> OptimizationRemarkEmitter & { return functions.getResult<OptimizationRemarkEmitterAnalysis>(function); },
+        [&](Function &function) -> LoopInfo & { return functions.getResult<LoopAnalysis>(function); });
   bool changed = plan->given;
   for (Function *function : all) changed |= run(*function, *plan, interface, functions);
   return changed ? PreservedAnalyses::none() : PreservedAnalyses::all();

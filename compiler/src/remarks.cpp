@@ -55,9 +55,10 @@ void show(const LoopDecision &decision, OptimizationRemarkEmitter &remarks) {
     });
 }
 
-void showMissing(const Plan &plan, Module &module, function_ref<OptimizationRemarkEmitter &(Function &)> remarks) {
+void showMissing(const Plan &plan, Module &module, function_ref<OptimizationRemarkEmitter &(Function &)> remarks, function_ref<LoopInfo &(Function &)> loops) {
   if (!OptimizationRemarkEmitter::allowExtraAnalysis(module.getContext(), passName)) return;
   SmallPtrSet<const FunctionPlan *, 16> functions;
+  SmallPtrSet<const LoopPlan *, 16> met;
   SmallPtrSet<const SitePlan *, 16> sites;
   SmallPtrSet<const DISubprogram *, 16> seen;
   Function *first = nullptr;
@@ -69,6 +70,13 @@ void showMissing(const Plan &plan, Module &module, function_ref<OptimizationRema
     if (function.isDeclaration()) continue;
     if (!first) first = &function;
     meet(function.getSubprogram(), function.getName());
+    for (Loop *loop : loops(function).getLoopsInPreorder())
+      findPlace(*loop, [&](const DISubprogram *program, StringRef linkage, unsigned line) {
+        if (const FunctionPlan *planned = planOf(plan, program, linkage))
+          for (const LoopPlan &one : planned->loops)
+            if (one.line == line) met.insert(&one);
+        return false;
+      });
     for (Instruction &instruction : instructions(function))
       for (const DILocation *place = instruction.getDebugLoc().get(); place; place = place->getInlinedAt()) {
         const DISubprogram *program = place->getScope()->getSubprogram();
@@ -87,6 +95,9 @@ void showMissing(const Plan &plan, Module &module, function_ref<OptimizationRema
   };
   for (const FunctionPlan &function : plan.functions)
     if (!functions.contains(&function)) show("function", function.name);
+    else
+      for (const LoopPlan &one : function.loops)
+        if (!met.contains(&one)) show("loop", function.name + ":" + std::to_string(one.line));
   for (const SitePlan &site : plan.sites)
     if (!sites.contains(&site)) show("site", site.function + (site.line ? ":" + std::to_string(site.line) : ""));
 }

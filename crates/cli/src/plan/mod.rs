@@ -36,7 +36,7 @@ pub struct Plan {
     /// Its build-id, hexadecimal; empty: it has none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub build_id: String,
-    /// Without a plan every loop that the compiler understands is hinted; with one, those of its functions.
+    /// Without a plan loops that follow indices or rows are hinted; with one, all of its functions.
     #[serde(default, rename = "function", skip_serializing_if = "Vec::is_empty")]
     pub functions: Vec<Function>,
     /// Where memory is allocated.
@@ -85,9 +85,9 @@ pub struct Function {
 pub struct Loop {
     /// Where it begins.
     pub line: u32,
-    /// Whether it is hinted.
-    #[serde(default = "yes", skip_serializing_if = "is_yes")]
-    pub fetch: bool,
+    /// Whether it is hinted. Without it: as its function is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fetch: Option<bool>,
     /// Without it: as for its function.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evict: Option<Eviction>,
@@ -205,7 +205,7 @@ struct HandedFunction {
 #[derive(Debug, Serialize)]
 struct HandedLoop {
     line: u32,
-    fetch: bool,
+    fetch: Option<bool>,
     evict: Option<Eviction>,
 }
 
@@ -329,6 +329,7 @@ line = 7
     fn the_plugin_gets_what_people_wrote_and_its_digest() {
         let json: serde_json::Value = serde_json::to_value(Written::parse(WRITTEN).unwrap().handed()).unwrap();
         assert_eq!(json["functions"][0]["loops"][0]["line"], 12);
+        assert!(json["functions"][0]["loops"][0]["fetch"].is_null(), "as its function is");
         assert_eq!(json["functions"][0]["patterns"][1], "indirect");
         assert_eq!(json["functions"][0]["evict"], "soon");
         assert_eq!(json["functions"][1]["fetch"], false);
