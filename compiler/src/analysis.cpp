@@ -15,6 +15,8 @@ static constexpr uint64_t smallBytes = 64 * 1024;
 // Accesses of a loop that are hinted; of a gather, with a buffer of 64 addresses for each.
 static constexpr unsigned accessesMax = 12;
 
+static constexpr char noneWanted[] = "the plan wants none of its patterns";
+
 // Bytes of the widest walk in a chunk: four pages, which travel together.
 static constexpr int64_t chunkBytes = 4 * page;
 // Iterations in a chunk where addresses are gathered.
@@ -99,7 +101,7 @@ LoopDecision Decider::decide() {
   leads();
   if (!patterns_.empty()) {
     erase_if(decision_.accesses, [&](const Access &access) { return !is_contained(patterns_, access.pattern); });
-    if (decision_.accesses.empty() && decision_.refused.empty()) decision_.refused = "the plan wants none of its patterns";
+    if (decision_.accesses.empty() && decision_.refused.empty()) decision_.refused = noneWanted;
   }
   return std::move(decision_);
 }
@@ -310,6 +312,7 @@ LoopDecision decide(Loop &loop, const LoopWish &wish, const Plan &plan, Function
     decision = decideChain(loop, analyses);
     // Most chains are short (hash tables), and the question costs more than their walk.
     if (!wish.planned) decision.refused = "it follows a chain, which is fetched ahead only where a plan names the function";
+    if (!wish.patterns.empty() && !is_contained(wish.patterns, Pattern::Chain)) decision.refused = noneWanted;
     return decision;
   }
   decision = Decider(loop, wish.patterns, analyses).decide();
