@@ -48,8 +48,9 @@ const LOOK_NS: u64 = 25;
 const WORTH_TIMES: u64 = 2;
 /// So many addresses are a sample.
 const LOOKED_MIN: u64 = 256;
-/// Of the questions of a loop that is not worth hints, one in so many is answered as if it were.
-const PROBE_EVERY: u64 = 32;
+/// Of the questions of a loop that is not worth hints, one in so many is answered as if it were. A prime above the number of arrays that a loop
+/// asks for, in one order: so each of them has its turn.
+const PROBE_EVERY: u64 = 31;
 /// In `LoopState::walk`: bits of the compiler's word, and the count of questions since the loop was not worth hints.
 const IN_STEPS: u64 = 1;
 const ASKED: u64 = 1 << 8;
@@ -467,7 +468,7 @@ mod tests {
         local.walk.store(IN_STEPS, Relaxed);
         assert!(!local.is_given_up(), "nothing is known of it");
         local.judge(20_000);
-        let answers: Vec<bool> = (0..64).map(|_| !local.is_given_up()).collect();
+        let answers: Vec<bool> = (0..2 * PROBE_EVERY).map(|_| !local.is_given_up()).collect();
         assert_eq!(answers.iter().filter(|tried| **tried).count(), 2, "{answers:?}");
         assert_eq!(local.walk.load(Relaxed) & IN_STEPS, IN_STEPS, "the compiler's word stays");
         local.looked.store(0, Relaxed);
@@ -477,7 +478,20 @@ mod tests {
         local.looked.store(100_000, Relaxed);
         local.pages.store(50_000, Relaxed);
         local.judge(20_000);
-        assert!((0..64).all(|_| !local.is_given_up()));
+        assert!((0..2 * PROBE_EVERY).all(|_| !local.is_given_up()));
+    }
+
+    #[test]
+    fn each_array_of_a_loop_is_tried_again_in_its_turn() {
+        for arrays in 1..=12 {
+            let local = state(1, 100_000);
+            local.judge(20_000);
+            let mut tried = vec![0; arrays];
+            for question in 0..arrays * usize::try_from(PROBE_EVERY).unwrap() {
+                tried[question % arrays] += u32::from(!local.is_given_up());
+            }
+            assert_eq!(tried, vec![1; arrays]);
+        }
     }
 
     #[test]
