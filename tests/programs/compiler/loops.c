@@ -140,6 +140,58 @@ KERNEL double called(const int *places, const double *values, long count, void (
     return sum;
 }
 
+/* Rows of memory of the loop's own, which only where they ascend are walked for the last time. */
+KERNEL double own_rows(long rows, long columns) {
+    double *matrix = malloc((size_t)(rows * columns) * sizeof *matrix), sum = 0;
+    for (long i = 0; i < rows * columns; i++) matrix[i] = (double)(i % 7);
+    for (long i = 0; i < rows; i++)
+        for (long j = 0; j < columns; j++) sum += matrix[i * columns + j];
+    free(matrix);
+    return sum;
+}
+
+KERNEL double sliding_rows(long count, long width) {
+    double *numbers = malloc((size_t)(count + width) * sizeof *numbers), sum = 0;
+    for (long i = 0; i < count + width; i++) numbers[i] = (double)(i % 7);
+    for (long i = 0; i < count; i++)
+        for (long j = 0; j < width; j++) sum += numbers[i + j];
+    free(numbers);
+    return sum;
+}
+
+KERNEL double scattered_rows(const int *starts, long count, long width) {
+    double *numbers = malloc((size_t)(count + width) * sizeof *numbers), sum = 0;
+    for (long i = 0; i < count + width; i++) numbers[i] = (double)(i % 7);
+    for (long i = 0; i < count; i++) {
+        long j = 0;
+        do sum += numbers[starts[i] + j];
+        while (++j < width);
+    }
+    free(numbers);
+    return sum;
+}
+
+/* Of rows that are longer than what is fetched at once the beginning is. */
+KERNEL double far_apart(const double *elements, long rows, long columns, long apart) {
+    double sum = 0;
+    for (long i = 0; i < rows; i++)
+        for (long j = 0; j < columns; j++) sum += elements[i * 512 + j * apart];
+    return sum;
+}
+
+/* A chain where the plan wants other patterns, and a loop of which it says no more than where it is. */
+KERNEL uint64_t follow_plainly(const struct item *item) {
+    uint64_t sum = 0;
+    for (; item; item = item->next) sum = sum * 5 + item->key;
+    return sum;
+}
+
+KERNEL double plainly(const double *values, long count) {
+    double sum = 0;
+    for (long i = 0; i < count; i++) sum += values[i];
+    return sum;
+}
+
 int main(void) {
     enum { COUNT = 200000, ROWS = 20000, NODES = 20000, ITEMS = 4000 };
     double *values = pages(COUNT * sizeof *values);
@@ -216,6 +268,17 @@ int main(void) {
     WATCH(items, ITEMS * sizeof *items);
     printf("%lu\n", follow(items));
     REPORT();
+    printf("%lu %.0f\n", follow_plainly(items), plainly(values, COUNT));
+
+    int *starts = pages(COUNT * sizeof *starts);
+    for (long i = 0; i < COUNT; i++) starts[i] = (int)(next() % COUNT);
+    volatile long width = 100, few = 20, side = 512; /* which no kernel is compiled for */
+    long columns_apart = 265, apart = 1 << 15;
+    double *long_rows = aligned_alloc(4096, (size_t)(columns_apart * apart) * sizeof *long_rows);
+    WATCH(long_rows, (size_t)(columns_apart * apart) * sizeof *long_rows);
+    sum = far_apart(long_rows, few, columns_apart, apart);
+    REPORT();
+    printf("%.0f %.0f %.0f %.0f\n", sum, own_rows(side, side), sliding_rows(COUNT, width), scattered_rows(starts, COUNT, width));
 
     int *places = pages(COUNT * sizeof *places);
     char *wanted = pages(COUNT);

@@ -158,7 +158,7 @@ fn recorded(test: &str) -> Result<()> {
             check(words.first().copied().unwrap_or_default(), &seen, distance != "0")
                 .with_context(|| format!("{distance}: {line}"))?;
         }
-        ensure!(objects == 15, "{distance}: {report}");
+        ensure!(objects == 16, "{distance}: {report}");
     }
     Ok(())
 }
@@ -169,8 +169,9 @@ fn check(object: &str, seen: &Seen, is_hinted: bool) -> Result<()> {
         ensure!(seen.ahead == 0 && seen.evicted == 0);
         return Ok(());
     }
-    // The first iteration is touched at once, with what its slice reads.
-    ensure!(seen.ahead + 2 >= seen.touched);
+    // The first iteration is touched at once, with what its slice reads. Of a long row the first 64 MiB are fetched.
+    let late = if object == "long_rows" { seen.touched / 10 } else { 2 };
+    ensure!(seen.ahead + late >= seen.touched);
     let leaves = ["values", "records", "edges", "rows", "columns", "matrix", "to", "square"].contains(&object);
     ensure!(if leaves { seen.evicted + 5 >= seen.touched } else { seen.evicted == 0 });
     Ok(())
