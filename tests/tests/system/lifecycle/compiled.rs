@@ -35,7 +35,7 @@ pub fn trials() -> Vec<Trial> {
     trials
 }
 
-fn no_llvm() -> Option<String> {
+pub fn no_llvm() -> Option<String> {
     let missing = ["clang-22", "clang++-22", "llvm-config-22"].into_iter().find(|name| skips::find(name).is_none());
     missing.map(|name| format!("{name} is not installed (./dev setup, where the distribution has LLVM 22)"))
 }
@@ -45,16 +45,16 @@ pub fn no_far_llvm() -> Option<String> {
 }
 
 /// Where what these tests compile lies, by the test's name.
-fn built(test: &str, file: &str) -> PathBuf {
+pub fn built(test: &str, file: &str) -> PathBuf {
     places::tests().join("bin").join(format!("{}_{file}", test.replace("::", "_")))
 }
 
-fn source(file: &str) -> String {
+pub fn source(file: &str) -> String {
     places::program("compiler").join(file).display().to_string()
 }
 
 /// `hinterland LANGUAGE WORDS`, with the plugin built; what clang says.
-fn compile(test: &str, language: &str, words: &[&str]) -> Result<String> {
+pub fn compile(test: &str, language: &str, words: &[&str]) -> Result<String> {
     static BUILDS: Mutex<()> = Mutex::new(());
     let one_at_a_time = BUILDS.lock().unwrap_or_else(PoisonError::into_inner);
     let plugin = places::launcher()?.with_file_name(PLUGIN);
@@ -83,7 +83,7 @@ fn hinted(test: &str, program: &str, flags: &[&str]) -> Result<PathBuf> {
 }
 
 /// What a command prints, which ends well.
-fn printed(command: &mut Command) -> Result<(String, String)> {
+pub fn printed(command: &mut Command) -> Result<(String, String)> {
     let output = command.output()?;
     let [stdout, stderr] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     ensure!(output.status.success(), "{command:?}: {:?}: {stderr}", output.status);

@@ -39,6 +39,7 @@ mod paths;
 mod pools;
 mod prefetch;
 mod profile;
+mod random_loops;
 mod real;
 mod refusals;
 mod renewals;
@@ -102,6 +103,7 @@ pub fn trials() -> Vec<Trial> {
         packaged::trials(),
         children::trials(),
         compiled::trials(),
+        random_loops::trials(),
         optimize::trials(),
         confined::trials(),
         endings::trials(),
