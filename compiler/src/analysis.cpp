@@ -297,8 +297,8 @@ LoopWish wish(const Plan &plan, const Loop &loop) {
 }
 
 bool isPlanned(const Plan &plan, const Function &function) {
-  const DISubprogram *program = function.getSubprogram();
-  return any_of(plan.functions, [&](const FunctionPlan &planned) { return planned.fetch && names(planned, program, function.getName()); });
+  const FunctionPlan *planned = planOf(plan, function.getSubprogram(), function.getName());
+  return planned && planned->fetch;
 }
 
 LoopDecision decide(Loop &loop, const LoopWish &wish, const Plan &plan, FunctionAnalyses &analyses) {
