@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/ethtool.h>
 #include <linux/fiemap.h>
+#include <linux/filter.h>
 #include <linux/fs.h>
 #include <linux/fsmap.h>
 #include <linux/loop.h>
@@ -282,6 +283,27 @@ static void requests(void) {
     close(here), close(device), close(random), close(any);
 }
 
+// A page of its own that is not local, whose content is this; nothing else lies beside.
+static void *hidden(const void *content, size_t bytes) {
+    char *at = map_pages(3 * PAGE, PROT_READ | PROT_WRITE) + PAGE;
+    return memcpy(at, content, bytes);
+}
+
+// Structures on the stack that name far memory, by libc's functions and by number.
+static void behind_near_ones(void) {
+    int any = socket(AF_INET, SOCK_DGRAM, 0);
+    struct ifconf interfaces = {.ifc_len = PAGE, .ifc_buf = hidden("", 1)};
+    chill(), SHOW(ioctl(any, SIOCGIFCONF, &interfaces));
+    const int found = interfaces.ifc_len;
+    interfaces = (struct ifconf){.ifc_len = PAGE, .ifc_buf = hidden("", 1)};
+    chill(), SHOW(syscall(SYS_ioctl, any, SIOCGIFCONF, &interfaces)), SHOW(interfaces.ifc_len == found);
+    struct sock_filter let[] = {BPF_STMT(BPF_RET | BPF_K, 1)}, *instructions = hidden(let, sizeof let);
+    struct sock_fprog program = {1, instructions};
+    chill(), CALL(setsockopt(any, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program));
+    chill(), CALL(syscall(SYS_setsockopt, any, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program));
+    close(any);
+}
+
 int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     big = malloc(large);
@@ -291,6 +313,6 @@ int main(void) {
     MUST(pipe(ends) == 0), streams("pipe", ends[0], ends[1], 0);
     MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0), streams("socket", ends[0], ends[1], 1);
     for (enum state state = NEAR; state < PROTECTED; state++) arrays(state), messages(state);
-    peeks(), records(), requests();
+    peeks(), records(), requests(), behind_near_ones();
     large_arrays();
 }

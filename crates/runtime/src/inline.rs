@@ -67,7 +67,7 @@ pub(crate) fn activate(ready: eligibility::Eligible) -> Result<Installed, Activa
     hinterland_sys::trampoline::describe();
     ready.sites.apply()?;
     let installed = Filter::new(&syscalls::table::rules(), far_range()).install()?;
-    crate::fork::raw::see(eligibility::is_caught_by_libc);
+    crate::fork::raw::see(eligibility::is_shown_by_syscall);
     crate::fork::vfork::begin(ready.traces);
     ACTIVE.store(true, Relaxed);
     Ok(installed)

@@ -92,6 +92,11 @@ pub(crate) fn is_caught_by_libc(number: i64) -> bool {
     signals::is_signal_call(number) || syscalls::table::must_be_seen(number) || number == libc::SYS_clone3
 }
 
+/// Calls that libc's `syscall` shows to the inline path.
+pub(crate) fn is_shown_by_syscall(number: i64) -> bool {
+    is_caught_by_libc(number) || syscalls::table::is_asked(number)
+}
+
 /// Calls that nobody sees when they are made without libc: besides the above, those that make processes, and those after which
 /// the kernel goes on.
 fn goes_through_libc(number: i64) -> bool {

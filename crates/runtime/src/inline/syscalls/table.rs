@@ -110,8 +110,18 @@ pub(crate) struct Row {
     /// The arguments; those behind the last are no pointers.
     pub shapes: &'static [Shape],
     pub way: Way,
-    /// The call must be seen whatever its arguments: far memory may hide behind near pointers.
-    pub seen: bool,
+    pub seen: Seen,
+}
+
+/// Which calls must be seen with near arguments only, because far memory, or a mask of signals, may hide behind these.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Seen {
+    /// None.
+    Far,
+    /// Those by libc's `syscall`; libc's function of this name asks by itself.
+    Asked,
+    /// All.
+    Always,
 }
 
 impl Row {
@@ -225,11 +235,24 @@ pub(crate) fn row(number: i64) -> Option<&'static Row> {
 
 /// Whether libc's sites of a call must be replaced: the filter does not see all that matters.
 pub(crate) fn must_be_seen(number: i64) -> bool {
-    usize::try_from(number).is_ok_and(|number| SEEN.get(number / 64).is_some_and(|word| word & 1 << (number % 64) != 0))
+    is_among(&SEEN, number)
 }
 
-/// The rows that are `seen`, by their numbers, as bits: every process asks for all of them when it starts.
-static SEEN: [u64; 16] = {
+/// Whether a call by libc's `syscall` must be seen, though libc's own function needs no replacement.
+pub(crate) fn is_asked(number: i64) -> bool {
+    is_among(&ASKED, number)
+}
+
+fn is_among(bits: &[u64; 16], number: i64) -> bool {
+    usize::try_from(number).is_ok_and(|number| bits.get(number / 64).is_some_and(|word| word & 1 << (number % 64) != 0))
+}
+
+/// The rows that are `Always` seen, and those that are `Asked`.
+static SEEN: [u64; 16] = numbers_of(Seen::Always);
+static ASKED: [u64; 16] = numbers_of(Seen::Asked);
+
+/// The numbers of rows, as bits: every process asks for all of them when it starts.
+const fn numbers_of(seen: Seen) -> [u64; 16] {
     let mut bits = [0; 16];
     let parts = [from_0::ROWS, from_125::ROWS, from_260::ROWS];
     let mut part = 0;
@@ -237,7 +260,7 @@ static SEEN: [u64; 16] = {
         let mut at = 0;
         while at < parts[part].len() {
             let row = &parts[part][at];
-            if row.seen {
+            if row.seen as u8 == seen as u8 {
                 bits[row.number as usize / 64] |= 1 << (row.number % 64);
             }
             at += 1;
@@ -245,7 +268,7 @@ static SEEN: [u64; 16] = {
         part += 1;
     }
     bits
-};
+}
 
 /// The rules for the filter.
 pub(crate) fn rules() -> Vec<(u32, Rule)> {
@@ -255,6 +278,7 @@ pub(crate) fn rules() -> Vec<(u32, Rule)> {
 /// Short names for the rows.
 mod shorthand {
     pub(super) use super::Row;
+    use super::Seen;
     use super::Shape::{self, In, Out};
     pub(super) use super::Shape::{Address as A, Message, Messages as Batch, Text as T, Texts, Value as V, Vector};
     use super::Size::{At, Bits, Bytes, Pages, Plus, Times};
@@ -312,10 +336,14 @@ mod shorthand {
     }
     /// A call that the filter sees when it matters.
     pub(super) const fn row(number: u32, name: &'static str, shapes: &'static [Shape], way: super::Way) -> Row {
-        Row { number, name, shapes, way, seen: false }
+        Row { number, name, shapes, way, seen: Seen::Far }
     }
     /// A call that must be seen whatever its arguments.
     pub(super) const fn see(number: u32, name: &'static str, shapes: &'static [Shape], way: super::Way) -> Row {
-        Row { number, name, shapes, way, seen: true }
+        Row { number, name, shapes, way, seen: Seen::Always }
+    }
+    /// A call that must be seen when it comes by libc's `syscall`.
+    pub(super) const fn ask(number: u32, name: &'static str, shapes: &'static [Shape], way: super::Way) -> Row {
+        Row { number, name, shapes, way, seen: Seen::Asked }
     }
 }

@@ -16,7 +16,8 @@ hinterland-runtime document`). On the monitor path none of this is needed.
 *Seen*: `filter` when one of its own pointer arguments is far (seccomp, anywhere in the process), for memory calls also when an address
 is; `always` also when all of them
 are near, because far memory or a signal mask may hide behind them: then only calls through libc are seen, by a wrapper or a
-replaced call site. `-`: never.
+replaced call site; `by request` when the request is one of those that may hide it, in libc's function of this name and in `syscall`.
+`-`: never.
 
 Arguments: `in` and `out` with their size (`#2`: the value of the third argument; `*#2`: the number it points at), `text`,
 `iovec`, `msghdr`; `addr` is an address whose content the call leaves alone; `·` is no pointer. Arguments that are left out are
@@ -120,9 +121,10 @@ fn document() -> String {
     for row in rows() {
         let shapes: Vec<String> = row.shapes.iter().map(|part| shape(*part)).collect();
         let seen = match (row.seen, row.pointers(), row.way) {
-            (true, ..) => "always",
-            (false, 0, way) if way != Way::Memory => "-",
-            (false, ..) => "filter",
+            (Seen::Always, ..) => "always",
+            (Seen::Asked, ..) => "by request",
+            (Seen::Far, 0, way) if way != Way::Memory => "-",
+            (Seen::Far, ..) => "filter",
         };
         let (number, name, shapes, way) = (row.number, row.name, shapes.join(", "), way(row.way));
         writeln!(text, "| {number} | {name} | {shapes} | {way} | {seen} |").unwrap();

@@ -67,8 +67,8 @@ fn calls_with_pointers_do_something_about_them() {
             .shapes
             .iter()
             .any(|shape| matches!(shape, Shape::Vector(_) | Shape::Message | Shape::Messages(_) | Shape::Texts));
-        assert!(row.seen || !nests, "{name} may name far memory behind near pointers");
-        assert!(row.seen || !matches!(row.way, Way::Masked(_) | Way::Signals), "{name} carries a mask");
+        assert!(row.seen == Seen::Always || !nests, "{name} may name far memory behind near pointers");
+        assert!(row.seen == Seen::Always || !matches!(row.way, Way::Masked(_) | Way::Signals), "{name} carries a mask");
         if let Way::Fewer(count, _) = row.way {
             assert_eq!(row.shapes.get(usize::from(count)).copied().unwrap_or(Shape::Value), Shape::Value, "{name}");
         }
