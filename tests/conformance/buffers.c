@@ -9,7 +9,9 @@
 #include <linux/loop.h>
 #include <linux/random.h>
 #include <linux/sockios.h>
+#include <linux/if_packet.h>
 #include <net/if.h>
+#include <netinet/in.h>
 #include <stddef.h>
 #include <pthread.h>
 #include <sys/ioctl.h>
@@ -301,7 +303,50 @@ static void behind_near_ones(void) {
     struct sock_fprog program = {1, instructions};
     chill(), CALL(setsockopt(any, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program));
     chill(), CALL(syscall(SYS_setsockopt, any, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program));
-    close(any);
+    // What it is asked for is counted in instructions.
+    static struct sock_filter many[2000];
+    for (int i = 0; i < 2000; i++) many[i] = let[0];
+    program = (struct sock_fprog){2000, many};
+    SHOW(setsockopt(any, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program));
+    struct sock_filter *copy = (void *)map_pages(8 * PAGE, PROT_READ | PROT_WRITE);
+    socklen_t length = 2000;
+    memset(copy, 1, 8 * PAGE), chill();
+    SHOW(getsockopt(any, SOL_SOCKET, SO_GET_FILTER, copy, &length)), SHOW(length), SHOW(memcmp(copy, many, sizeof many));
+    // A group of sockets that share packets by a filter; without privileges there is none.
+    int packets = socket(AF_PACKET, SOCK_RAW, htons(3)), group = 6 << 16 | (getpid() & 0xffff);
+    struct sockaddr_ll loopback = {AF_PACKET, htons(3), 1};
+    bind(packets, (void *)&loopback, sizeof loopback);
+    int grouped = setsockopt(packets, SOL_PACKET, PACKET_FANOUT, &group, sizeof group);
+    program = (struct sock_fprog){1, instructions};
+    chill(), SHOW(grouped < 0 || setsockopt(packets, SOL_PACKET, 22 /* PACKET_FANOUT_DATA */, &program, sizeof program) == 0);
+    close(any), close(packets);
+}
+
+// What is received without copying, but for what does not fill a page: that goes to a buffer that the option names.
+static void remainders(void) {
+    struct {
+        uint64_t address;
+        uint32_t length, skip, queued;
+        int32_t error;
+        uint64_t buffer;
+        int32_t buffer_length;
+        uint32_t flags;
+        uint64_t control, control_length;
+        uint32_t message_flags, reserved;
+    } receive = {.buffer = (uint64_t)hidden("some text", 9), .buffer_length = 4096};
+    struct sockaddr_in address = {AF_INET, 0, {htonl(INADDR_LOOPBACK)}};
+    socklen_t length = sizeof address;
+    int listener = socket(AF_INET, SOCK_STREAM, 0), from = socket(AF_INET, SOCK_STREAM, 0);
+    MUST(bind(listener, (void *)&address, length) == 0 && listen(listener, 1) == 0);
+    MUST(getsockname(listener, (void *)&address, &length) == 0 && connect(from, (void *)&address, length) == 0);
+    int to = accept(listener, NULL, NULL);
+    char byte;
+    void *window = mmap(NULL, 16 * PAGE, PROT_READ, MAP_SHARED, to, 0);
+    receive.address = (uint64_t)window, length = sizeof receive;
+    MUST(send(from, "hello hello", 11, 0) == 11 && recv(to, &byte, 1, MSG_PEEK) == 1);
+    chill(), SHOW(getsockopt(to, IPPROTO_TCP, 35 /* TCP_ZEROCOPY_RECEIVE */, &receive, &length)), SHOW(receive.buffer_length);
+    SHOW(receive.buffer_length != 11 || memcmp((char *)receive.buffer, "hello hello", 11) == 0);
+    close(listener), close(from), close(to);
 }
 
 int main(void) {
@@ -313,6 +358,6 @@ int main(void) {
     MUST(pipe(ends) == 0), streams("pipe", ends[0], ends[1], 0);
     MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0), streams("socket", ends[0], ends[1], 1);
     for (enum state state = NEAR; state < PROTECTED; state++) arrays(state), messages(state);
-    peeks(), records(), requests(), behind_near_ones();
+    peeks(), records(), requests(), behind_near_ones(), remainders();
     large_arrays();
 }

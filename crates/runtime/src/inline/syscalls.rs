@@ -30,7 +30,7 @@ pub(crate) mod table;
 mod vectors;
 
 pub(crate) use between::between_processes;
-pub(crate) use nested::{attaches_filter, names_memory, zero_copy};
+pub(crate) use nested::{attaches_filter, names_memory, receives_without_copy, zero_copy};
 pub(crate) use perform::{give_up_below, perform, stack_of_ours};
 pub(crate) use pinned::pin;
 

@@ -5,7 +5,7 @@
 //! inline path is on: libc's own would be caught, at the price of a signal.
 
 use super::next_symbol::next;
-use crate::inline::syscalls::{attaches_filter, is_far, names_memory, zero_copy};
+use crate::inline::syscalls::{attaches_filter, is_far, names_memory, receives_without_copy, zero_copy};
 use crate::inline::wrapped::{self, Range};
 use crate::{device_pins, errno, inline};
 use libc::{c_int, c_uint};
@@ -245,6 +245,18 @@ pub unsafe extern "C" fn setsockopt(fd: c_int, level: c_int, option: c_int, valu
         }
     }
     let next = next!(setsockopt: unsafe extern "C" fn(c_int, c_int, c_int, usize, c_uint) -> c_int);
+    // SAFETY: the program's own call.
+    unsafe { next(fd, level, option, value, len) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getsockopt(fd: c_int, level: c_int, option: c_int, value: usize, len: usize) -> c_int {
+    let (named_level, named_option) = (level.word(), option.word());
+    if receives_without_copy(named_level, named_option) && inline::active() {
+        let arguments = six([fd.word(), named_level, named_option, value, len]);
+        return Answer::answer(wrapped::by_the_rules(libc::SYS_getsockopt, arguments));
+    }
+    let next = next!(getsockopt: unsafe extern "C" fn(c_int, c_int, c_int, usize, usize) -> c_int);
     // SAFETY: the program's own call.
     unsafe { next(fd, level, option, value, len) }
 }

@@ -55,6 +55,7 @@ fn by_call(pins: &mut Pins, call: &Call) {
     match call.number {
         libc::SYS_set_tid_address => id_words::keep(first),
         libc::SYS_prctl if first == size(libc::PR_SET_SECCOMP) => filter_program(pins, third),
+        libc::SYS_getsockopt => socket_option(pins, second, third, call.arguments[3], call.arguments[4]),
         libc::SYS_seccomp => filter_program(pins, third),
         libc::SYS_ptrace => register_set(pins, first, call.arguments[3]),
         libc::SYS_bpf => bpf(pins, first, second),
@@ -93,10 +94,29 @@ pub(crate) fn zero_copy(level: usize, option: usize) -> bool {
     level == size(libc::SOL_SOCKET) && option == size(libc::SO_ZEROCOPY)
 }
 
-/// Whether a socket option carries a filter program.
+/// Whether a socket option carries a filter program: linux/filter.h, linux/if_packet.h.
 pub(crate) fn attaches_filter(level: usize, option: usize) -> bool {
+    const PACKET_FANOUT_DATA: usize = 22;
     let filters = [libc::SO_ATTACH_FILTER, libc::SO_ATTACH_REUSEPORT_CBPF];
     level == size(libc::SOL_SOCKET) && filters.iter().any(|filter| option == size(*filter))
+        || (level, option) == (size(libc::SOL_PACKET), PACKET_FANOUT_DATA)
+}
+
+/// Whether what a socket option is asked for names memory that the kernel writes to.
+pub(crate) fn receives_without_copy(level: usize, option: usize) -> bool {
+    const TCP_ZEROCOPY_RECEIVE: usize = 35;
+    (level, option) == (size(libc::IPPROTO_TCP), TCP_ZEROCOPY_RECEIVE)
+}
+
+/// getsockopt(2): a filter program is as long as so many instructions; linux/tcp.h: struct tcp_zerocopy_receive names a buffer for
+/// what cannot be mapped, and one for control data.
+fn socket_option(pins: &mut Pins, level: usize, option: usize, value: usize, len: usize) {
+    if (level, option) == (size(libc::SOL_SOCKET), size(libc::SO_GET_FILTER)) {
+        pins.add(value, (number(len) * size_of::<libc::sock_filter>()).min(whole_bytes()), Write);
+    } else if receives_without_copy(level, option) {
+        pins.add(word(value + 24), number(value + 32).min(whole_bytes()), Write);
+        pins.add(word(value + 40), word(value + 48).min(whole_bytes()), Write);
+    }
 }
 
 /// linux/filter.h: struct sock_fprog, the number of instructions and their address.

@@ -58,7 +58,7 @@ pub(super) const ROWS: &[Row] = &[
     row(52, "getpeername", &[V, at(2), o(4)], Pin),
     row(53, "socketpair", &[V, V, V, o(8)], Pin),
     ask(54, "setsockopt", &[V, V, V, ib(4), V], Nested),
-    row(55, "getsockopt", &[V, V, V, at(4), o(4)], Pin),
+    ask(55, "getsockopt", &[V, V, V, at(4), o(4)], Nested),
     row(56, "clone", &[V, A, A, A, V], Pass),
     row(57, "fork", &[], Pass),
     row(58, "vfork", &[], Pass),
