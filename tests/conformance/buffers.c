@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <pthread.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -349,6 +350,15 @@ static void remainders(void) {
     close(listener), close(from), close(to);
 }
 
+// A vector that is longer than any structure, over the border of two pages.
+static void auxiliary(void) {
+    enum { ROOM = 1024, BEFORE = 150 };
+    char *at = memset(map_pages(8 * PAGE, PROT_READ | PROT_WRITE), 1, 8 * PAGE) + 4 * PAGE - BEFORE, here[ROOM] = {};
+    int known = prctl(0x41555856 /* PR_GET_AUXV */, here, ROOM, 0, 0);
+    chill(), (void)*(volatile char *)at;
+    SHOW(prctl(0x41555856, at, ROOM, 0, 0) == known), SHOW(known < 0 || memcmp(at, here, known) == 0);
+}
+
 int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     big = malloc(large);
@@ -358,6 +368,6 @@ int main(void) {
     MUST(pipe(ends) == 0), streams("pipe", ends[0], ends[1], 0);
     MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0), streams("socket", ends[0], ends[1], 1);
     for (enum state state = NEAR; state < PROTECTED; state++) arrays(state), messages(state);
-    peeks(), records(), requests(), behind_near_ones(), remainders();
+    peeks(), records(), requests(), behind_near_ones(), remainders(), auxiliary();
     large_arrays();
 }

@@ -47,6 +47,9 @@ pub(super) fn nested(call: &Call, row: &Row) -> isize {
     call.issue(call.arguments)
 }
 
+/// linux/prctl.h: as bytes, "AUXV".
+const PR_GET_AUXV: i32 = 0x4155_5856;
+
 fn by_call(pins: &mut Pins, call: &Call) {
     const XATTR: [i64; 2] = [463, 464];
     const FUTEX_WAITV: i64 = 449;
@@ -55,6 +58,13 @@ fn by_call(pins: &mut Pins, call: &Call) {
     match call.number {
         libc::SYS_set_tid_address => id_words::keep(first),
         libc::SYS_prctl if first == size(libc::PR_SET_SECCOMP) => filter_program(pins, third),
+        // All of it, as long as it is; and what becomes of it.
+        libc::SYS_prctl if first == size(PR_GET_AUXV) => {
+            pins.add(second, third.min(whole_bytes()), Write);
+        }
+        libc::SYS_prctl if first == size(libc::PR_SET_MM) => {
+            pins.add(third, call.arguments[3].min(whole_bytes()), Read);
+        }
         libc::SYS_getsockopt => socket_option(pins, second, third, call.arguments[3], call.arguments[4]),
         libc::SYS_seccomp => filter_program(pins, third),
         libc::SYS_ptrace => register_set(pins, first, call.arguments[3]),
