@@ -359,6 +359,28 @@ static void auxiliary(void) {
     SHOW(prctl(0x41555856, at, ROOM, 0, 0) == known), SHOW(known < 0 || memcmp(at, here, known) == 0);
 }
 
+// The kernel's own answers about a process's memory; which there are depends on the kernel.
+static void maps(void) {
+    struct { uint64_t size, flags, start, end, walk_end, vec, vec_len, most, inverted, mask, any, told; } scan = {sizeof scan};
+    struct {
+        uint64_t size, flags, address, start, end, vma_flags, page, offset, inode;
+        uint32_t major, minor, name_size, id_size;
+        uint64_t name, id;
+    } query = {sizeof query, .address = (uint64_t)maps};
+    char *mapped = mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    memset(mapped, 1, MIB);
+    uint64_t *regions = hidden("", 1);
+    scan.start = (uint64_t)mapped, scan.end = scan.start + MIB, scan.vec = (uint64_t)regions, scan.vec_len = 100;
+    scan.any = scan.told = 8; // PAGE_IS_PRESENT
+    int pages = open("/proc/self/pagemap", O_RDONLY), list = open("/proc/self/maps", O_RDONLY);
+    chill(), SHOW(ioctl(pages, _IOC(3, 'f', 16, sizeof scan), &scan)), SHOW(regions[0] == scan.start);
+    char *name = hidden("", 1);
+    query.name = (uint64_t)name, query.name_size = PAGE;
+    chill(), SHOW(ioctl(list, _IOC(3, 'f', 17, sizeof query), &query));
+    name = strrchr(name, '/'), SHOW(name && strcmp(name, "/buffers") == 0);
+    munmap(mapped, MIB), close(pages), close(list);
+}
+
 int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     big = malloc(large);
@@ -368,6 +390,6 @@ int main(void) {
     MUST(pipe(ends) == 0), streams("pipe", ends[0], ends[1], 0);
     MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0), streams("socket", ends[0], ends[1], 1);
     for (enum state state = NEAR; state < PROTECTED; state++) arrays(state), messages(state);
-    peeks(), records(), requests(), behind_near_ones(), remainders(), auxiliary();
+    peeks(), records(), requests(), behind_near_ones(), remainders(), auxiliary(), maps();
     large_arrays();
 }

@@ -12,6 +12,7 @@
 //! | `between` | calls on the memory of another process |
 //! | `exec` | new programs |
 //! | `nested` | pointers behind pointers, by request |
+//! | `ioctl` | those of ioctl(2) |
 //!
 //! Law: everything here may run in a signal handler, on whatever stack the program has. Nothing is allocated, no lock is taken,
 //! no pointer of the program is followed except through `copy`.
@@ -20,6 +21,7 @@ mod between;
 mod copy;
 mod exec;
 mod fd_kind;
+mod ioctl;
 mod issue;
 mod messages;
 mod nested;
@@ -30,7 +32,8 @@ pub(crate) mod table;
 mod vectors;
 
 pub(crate) use between::between_processes;
-pub(crate) use nested::{attaches_filter, names_memory, receives_without_copy, zero_copy};
+pub(crate) use ioctl::names_memory;
+pub(crate) use nested::{attaches_filter, receives_without_copy, zero_copy};
 pub(crate) use perform::{give_up_below, perform, stack_of_ours};
 pub(crate) use pinned::pin;
 

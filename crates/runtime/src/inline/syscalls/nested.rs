@@ -1,21 +1,20 @@
 //! Calls whose arguments depend on a request: pointers in structures, structures of various lengths.
 //!
-//! Numbers and layouts: the headers named at each. Requests that are not here get their argument pinned by the size that the
-//! request's number tells, and at least a page's worth of it: structures without a size are shorter, arrays behind a header mostly;
-//! pointers inside it must then be near.
+//! Numbers and layouts: the headers named at each. Those of ioctl(2) are `ioctl`'s.
 
+use super::ioctl::ioctl;
 use super::pieces::whole_bytes;
-use super::pinned::{Pins, TEXT_MAX};
+use super::pinned::Pins;
 use super::table::Row;
 use super::{copy, refused};
 use crate::device_pins;
 use crate::fork::id_words;
 use crate::inline::call::Call;
-use hinterland_pager::PinAccess::{self, Read, Write};
+use hinterland_pager::PinAccess::{Read, Write};
 
 /// What a request points at at least, though its number may tell less or nothing: no structure of the old ioctls is larger. And a
 /// structure whose length the kernel finds by itself.
-const LARGE_BYTES: usize = 4096;
+pub(super) const LARGE_BYTES: usize = 4096;
 
 /// Makes a call that is covered by request.
 pub(super) fn nested(call: &Call, row: &Row) -> isize {
@@ -90,13 +89,19 @@ fn word_pair(at: usize) -> [usize; 2] {
     copy::read(at).unwrap_or_default()
 }
 
-fn word(at: usize) -> usize {
+/// A word at an address of the program's; zero where it cannot be read.
+pub(super) fn word(at: usize) -> usize {
     copy::read::<[usize; 1]>(at).map_or(0, |[word]| word)
 }
 
 /// A 32-bit number at an address of the program's; zero where it cannot be read.
-fn number(at: usize) -> usize {
+pub(super) fn number(at: usize) -> usize {
     copy::read::<u32>(at).unwrap_or(0) as usize
+}
+
+/// A 16-bit number at an address of the program's; zero where it cannot be read.
+pub(super) fn half(at: usize) -> usize {
+    copy::read::<[u8; 2]>(at).map_or(0, |bytes| u16::from_ne_bytes(bytes).into())
 }
 
 /// Whether a socket option asks for sending without copying: the kernel would read pages after the call.
@@ -209,161 +214,6 @@ fn bpf(pins: &mut Pins, command: usize, attributes: usize) {
         18 => {
             pins.add(at(0), count(16), Read);
             pins.add(at(8), count(20), Write);
-        }
-        _ => {}
-    }
-}
-
-/// Requests of ioctl(2) whose structure holds pointers, or tells its own length.
-mod request {
-    /// linux/sockios.h.
-    pub const SIOCGIFCONF: usize = 0x8912;
-    pub const SIOCETHTOOL: usize = 0x8946;
-    pub const SIOCADDRT: usize = 0x890b;
-    pub const SIOCDELRT: usize = 0x890c;
-    /// scsi/sg.h.
-    pub const SG_IO: usize = 0x2285;
-    /// linux/blkpg.h.
-    pub const BLKPG: usize = 0x1269;
-    /// linux/fiemap.h, linux/fs.h.
-    pub const FS_IOC_FIEMAP: usize = 0xc020_660b;
-    pub const FIDEDUPERANGE: usize = 0xc018_9436;
-    /// linux/fsmap.h, linux/blkzoned.h, linux/btrfs.h, linux/random.h.
-    pub const FS_IOC_GETFSMAP: usize = 0xc0c0_583b;
-    pub const BLKREPORTZONE: usize = 0xc010_1282;
-    pub const BTRFS_IOC_TREE_SEARCH_V2: usize = 0xc070_9411;
-    pub const BTRFS_IOC_SPACE_INFO: usize = 0xc010_9414;
-    pub const RNDADDENTROPY: usize = 0x4008_5203;
-    /// `fs/xfs/libxfs/xfs_fs.h`.
-    pub const XFS_IOC_BULKSTAT: usize = 0x8040_587f;
-    pub const XFS_IOC_INUMBERS: usize = 0x8040_5880;
-    pub const XFS_IOC_GETBMAP: usize = 0xc020_5826;
-    pub const XFS_IOC_GETBMAPX: usize = 0xc020_5838;
-    /// linux/userfaultfd.h.
-    pub const UFFDIO_COPY: usize = 0xc028_aa03;
-    /// linux/if_tun.h.
-    pub const TUNATTACHFILTER: usize = 0x4010_54d5;
-    /// linux/perf_event.h.
-    pub const PERF_EVENT_IOC_SET_FILTER: usize = 0x4008_2406;
-    /// linux/dm-ioctl.h: the type of all device-mapper requests.
-    pub const DM_TYPE: usize = 0xfd;
-}
-
-/// Whether pointers lie behind the argument of a request: it must be seen even if the argument is near.
-pub(crate) fn names_memory(request: usize) -> bool {
-    use request::{BLKPG, SG_IO, SIOCADDRT, SIOCDELRT, SIOCETHTOOL, SIOCGIFCONF, TUNATTACHFILTER, UFFDIO_COPY};
-    matches!(
-        request & 0xffff_ffff,
-        SIOCGIFCONF | SIOCETHTOOL | SIOCADDRT | SIOCDELRT | SG_IO | BLKPG | UFFDIO_COPY | TUNATTACHFILTER
-    )
-}
-
-/// ioctl(2): the request's number tells direction and size (`_IOC` of asm-generic/ioctl.h), unless it is an old one.
-fn ioctl(pins: &mut Pins, request: usize, argument: usize) {
-    device_pins::note(request);
-    const READS: usize = 2;
-    let (direction, bytes) = (request >> 30 & 3, request >> 16 & 0x3fff);
-    let old = direction == 0 || bytes == 0;
-    let access = if old || direction & READS != 0 { Write } else { Read };
-    let asked = request & 0xffff_ffff;
-    let whole = with_array(asked, argument).unwrap_or(0).min(whole_bytes());
-    pins.add(argument, bytes.max(LARGE_BYTES).max(whole), access);
-    behind(pins, asked, argument);
-}
-
-/// The length of a structure that ends in an array, of which the request's number tells the header's only.
-fn with_array(asked: usize, argument: usize) -> Option<usize> {
-    use self::request as r;
-    let (header, counted_at, element) = match asked {
-        // linux/fiemap.h, linux/fs.h, linux/fsmap.h: struct fiemap, file_dedupe_range, fsmap_head.
-        r::FS_IOC_FIEMAP => (32, 24, 56),
-        r::FIDEDUPERANGE => return Some(24 + 32 * (number(argument + 16) & 0xffff)),
-        r::FS_IOC_GETFSMAP => (192, 8, 64),
-        // linux/blkzoned.h: struct blk_zone_report.
-        r::BLKREPORTZONE => (16, 8, 64),
-        // linux/btrfs.h: struct btrfs_ioctl_search_args_v2, btrfs_ioctl_space_args.
-        r::BTRFS_IOC_TREE_SEARCH_V2 => (112, 104, 1),
-        r::BTRFS_IOC_SPACE_INFO => (16, 0, 24),
-        // linux/random.h: struct rand_pool_info.
-        r::RNDADDENTROPY => (8, 4, 1),
-        // xfs_fs.h: struct xfs_bulkstat_req, xfs_inumbers_req, getbmap, getbmapx.
-        r::XFS_IOC_BULKSTAT => (64, 12, 192),
-        r::XFS_IOC_INUMBERS => (64, 12, 24),
-        r::XFS_IOC_GETBMAP => (0, 24, 32),
-        r::XFS_IOC_GETBMAPX => (0, 24, 48),
-        _ => return None,
-    };
-    Some(header + number(argument + counted_at) * element)
-}
-
-/// linux/ethtool.h: the length of a command's structure, which mostly ends in an array. What the kernel counts by itself, the program
-/// need not have counted there.
-fn of_ethtool(at: usize) -> usize {
-    /// Strings and figures of a device: some have thousands.
-    const FIGURES: usize = 8192;
-    let counted = |header: usize, counted_at: usize, element: usize, least: usize| {
-        header + number(at + counted_at).max(least) * element
-    };
-    let bytes = match number(at) {
-        // ETHTOOL_GREGS.
-        0x04 => counted(12, 8, 1, 0),
-        // ETHTOOL_GEEPROM, SEEPROM, GMODULEEEPROM, GET_DUMP_DATA, GTUNABLE, STUNABLE.
-        0x0b | 0x0c | 0x43 | 0x40 | 0x48 | 0x49 => counted(16, 12, 1, 0),
-        // ETHTOOL_TEST.
-        0x1a => counted(16, 12, 8, FIGURES),
-        // ETHTOOL_GSTRINGS.
-        0x1b => counted(12, 8, 32, FIGURES),
-        // ETHTOOL_GSTATS, GPHYSTATS.
-        0x1d | 0x4a => counted(8, 4, 8, FIGURES),
-        // ETHTOOL_GRXCLSRLALL: struct ethtool_rxnfc, with rules' numbers at its end.
-        0x30 => counted(192, 184, 4, 0),
-        // ETHTOOL_GRXFHINDIR, SRXFHINDIR.
-        0x38 | 0x39 => counted(8, 4, 4, 0),
-        // ETHTOOL_GRSSH, SRSSH: a table, then a key.
-        0x46 | 0x47 => counted(24, 8, 4, 0) + number(at + 12),
-        // ETHTOOL_PERQUEUE: for as many of the 4096 queues as the mask names.
-        0x4b => 520 + 4096 * 92,
-        _ => 0,
-    };
-    bytes.max(LARGE_BYTES).min(whole_bytes())
-}
-
-fn behind(pins: &mut Pins, asked: usize, argument: usize) {
-    use self::request as r;
-    let mut add = |start: usize, len: usize, access: PinAccess| pins.add(start, len, access);
-    match asked {
-        r::SIOCGIFCONF => {
-            add(word(argument + 8), number(argument), Write);
-        }
-        // struct ifreq: a name of 16 bytes, then the pointer.
-        r::SIOCETHTOOL => {
-            let command = word(argument + 16);
-            add(command, of_ethtool(command), Write);
-        }
-        r::SIOCADDRT | r::SIOCDELRT => {
-            let device = word(argument + std::mem::offset_of!(libc::rtentry, rt_dev));
-            add(device, libc::IFNAMSIZ, Read);
-        }
-        // struct sg_io_hdr: lengths of command and sense data in bytes 8 and 9.
-        r::SG_IO => {
-            let lengths = number(argument + 8);
-            add(word(argument + 16), number(argument + 12), Write);
-            add(word(argument + 24), lengths & 0xff, Read);
-            add(word(argument + 32), lengths >> 8 & 0xff, Write);
-        }
-        r::BLKPG => {
-            add(word(argument + 16), number(argument + 8), Write);
-        }
-        r::UFFDIO_COPY => {
-            add(word(argument + 8), word(argument + 16), Read);
-        }
-        r::TUNATTACHFILTER => filter_program(pins, argument),
-        r::PERF_EVENT_IOC_SET_FILTER => {
-            add(argument, TEXT_MAX, Read);
-        }
-        // struct dm_ioctl tells the size of all that it carries, behind its version.
-        other if other >> 8 & 0xff == r::DM_TYPE => {
-            add(argument, number(argument + 12), Write);
         }
         _ => {}
     }

@@ -33,8 +33,11 @@ the answer compared with the plain one. What they leave out is listed, with the 
 
 - `iovec` arrays, masks and other nested pointers of calls made by `syscall` instructions outside libc. `process_madvise` with advice that
   loses content is refused to these (`EINVAL`).
-- ioctl requests with pointers inside their structure, other than SIOCGIFCONF, SIOCETHTOOL, SIOCADDRT, SG_IO, BLKPG, UFFDIO_COPY,
-  TUNATTACHFILTER. Drivers that work on memory after the call (USB, video buffers, KVM guests' memory).
+- ioctl requests with pointers inside their structure, other than SIOCGIFCONF, SIOCETHTOOL, SIOCADDRT, PAGEMAP_SCAN, PROCMAP_QUERY,
+  FS_IOC_ENABLE_VERITY, BTRFS_IOC_INO_PATHS, BTRFS_IOC_LOGICAL_INO, UFFDIO_COPY, TUNATTACHFILTER, SG_IO, BLKPG, CDROM_SEND_PACKET,
+  NVMe commands, I2C_RDWR, I2C_SMBUS, sound frames that lie interleaved (up to 32 channels), DRM_IOCTL_VERSION, DRM's resources and connectors,
+  KDFONTOP, GIO_UNIMAP, PIO_UNIMAP; and of these what one call may pin (a quarter of the budget, at most 16 MiB). Drivers that work on
+  memory after the call (USB, video buffers, KVM guests' memory).
 - Arrays behind the structure of an ioctl request that reach beyond 4096 bytes, other than those of FS_IOC_FIEMAP, FS_IOC_GETFSMAP,
   FIDEDUPERANGE, BLKREPORTZONE, BTRFS_IOC_TREE_SEARCH_V2, BTRFS_IOC_SPACE_INFO, XFS_IOC_BULKSTAT, XFS_IOC_INUMBERS, XFS_IOC_GETBMAP,
   XFS_IOC_GETBMAPX, RNDADDENTROPY, the device mapper, and the commands of SIOCETHTOOL.
