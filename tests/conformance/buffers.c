@@ -381,6 +381,45 @@ static void maps(void) {
     munmap(mapped, MIB), close(pages), close(list);
 }
 
+static long on_bpf(int command, const uint64_t *attributes, size_t words) {
+    return syscall(SYS_bpf, command, attributes, words * sizeof *attributes);
+}
+
+// Attributes of bpf(2), near and far, and what they name. Where the kernel refuses a map or a program, all is refused alike.
+static void maps_and_programs(void) {
+    enum { CREATE, LOOKUP, UPDATE, LOAD = 5, INFORMATION = 15, LOOKUP_BATCH = 24, ARRAY = 2, FOR_EACH_PROCESSOR = 6, VALUE = 3 * PAGE };
+    uint32_t key = 1;
+    char *value = memset(map_pages(20 * PAGE, PROT_READ | PROT_WRITE), 7, 20 * PAGE), *read = map_pages(20 * PAGE, PROT_READ | PROT_WRITE);
+    const uint64_t array[9] = {ARRAY | 4ull << 32, VALUE | 4ull << 32}, each[9] = {FOR_EACH_PROCESSOR | 4ull << 32, 4096 | 2ull << 32};
+    const int fd = on_bpf(CREATE, array, 9), map_of_each = on_bpf(CREATE, each, 9), refused = fd < 0;
+    uint64_t *far = (void *)map_pages(PAGE, PROT_READ | PROT_WRITE);
+    for (int is_far = 0; is_far < 2; is_far++) {
+        uint64_t near[18] = {fd, (uint64_t)hidden(&key, 4), (uint64_t)value}, *at = is_far ? memcpy(far, near, sizeof near) : near;
+        chill(), SHOW(refused || on_bpf(UPDATE, at, 4) == 0);
+        at[2] = (uint64_t)memset(read, 0, 20 * PAGE);
+        chill(), SHOW(refused || on_bpf(LOOKUP, at, 4) == 0), SHOW(refused || !memcmp(read, value, VALUE) && !read[VALUE]);
+        memset(at, 0, sizeof near), at[0] = map_of_each, at[1] = (uint64_t)hidden(&key, 4), at[2] = (uint64_t)read;
+        chill(), SHOW(refused || on_bpf(LOOKUP, at, 4) == 0);
+        uint32_t *keys = hidden("", 1);
+        memset(at, 0, sizeof near), at[1] = (uint64_t)hidden("", 1), at[2] = (uint64_t)keys, at[3] = (uint64_t)read;
+        at[4] = 4 | (uint64_t)fd << 32;
+        chill(), SHOW(refused || on_bpf(LOOKUP_BATCH, at, 7) == 0 || errno == ENOENT);
+        SHOW(refused || keys[3] == 3), SHOW(refused || !memcmp(read + VALUE, value, VALUE));
+        const uint64_t instructions[] = {0x00000000000000b7, 0x0000000000000095}; // r0 = 0; exit
+        memset(at, 0, sizeof near), at[0] = 1 | 2ull << 32, at[1] = (uint64_t)hidden(instructions, 16), at[2] = (uint64_t)hidden("GPL", 4);
+        chill();
+        const int program = on_bpf(LOAD, at, 18);
+        SHOW(refused || program >= 0);
+        // What the program was translated to.
+        uint64_t *told = map_pages(PAGE, PROT_READ | PROT_WRITE), *translated = hidden("", 1);
+        ((uint32_t *)told)[5] = 16, told[4] = (uint64_t)translated;
+        memset(at, 0, sizeof near), at[0] = program | 232ull << 32, at[1] = (uint64_t)told;
+        chill(), SHOW(refused || on_bpf(INFORMATION, at, 2) == 0), SHOW(refused || (translated[1] & 0xff) == 0x95);
+        close(program);
+    }
+    close(fd), close(map_of_each);
+}
+
 int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     big = malloc(large);
@@ -390,6 +429,6 @@ int main(void) {
     MUST(pipe(ends) == 0), streams("pipe", ends[0], ends[1], 0);
     MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0), streams("socket", ends[0], ends[1], 1);
     for (enum state state = NEAR; state < PROTECTED; state++) arrays(state), messages(state);
-    peeks(), records(), requests(), behind_near_ones(), remainders(), auxiliary(), maps();
+    peeks(), records(), requests(), behind_near_ones(), remainders(), auxiliary(), maps(), maps_and_programs();
     large_arrays();
 }

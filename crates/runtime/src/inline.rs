@@ -65,6 +65,7 @@ pub(crate) fn activate(ready: eligibility::Eligible) -> Result<Installed, Activa
     trap::install(fault::serve, perform)?;
     hinterland_sys::thread::never_block(signals::RESERVED_SET);
     hinterland_sys::trampoline::describe();
+    syscalls::begin();
     ready.sites.apply()?;
     let installed = Filter::new(&syscalls::table::rules(), far_range()).install()?;
     crate::fork::raw::see(eligibility::is_shown_by_syscall);

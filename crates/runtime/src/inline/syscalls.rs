@@ -12,12 +12,13 @@
 //! | `between` | calls on the memory of another process |
 //! | `exec` | new programs |
 //! | `nested` | pointers behind pointers, by request |
-//! | `ioctl` | those of ioctl(2) |
+//! | `ioctl`, `bpf` | those of ioctl(2) and bpf(2) |
 //!
 //! Law: everything here may run in a signal handler, on whatever stack the program has. Nothing is allocated, no lock is taken,
 //! no pointer of the program is followed except through `copy`.
 
 mod between;
+mod bpf;
 mod copy;
 mod exec;
 mod fd_kind;
@@ -39,6 +40,11 @@ pub(crate) use pinned::pin;
 
 use hinterland_pager::{FAR_BASE, FAR_PAGES};
 use hinterland_units::PAGE_BYTES;
+
+/// Before calls are caught: what some of them need to know.
+pub(crate) fn begin() {
+    bpf::count_processors();
+}
 
 /// Bytes of the far range.
 const FAR_BYTES: usize = FAR_PAGES as usize * PAGE_BYTES;

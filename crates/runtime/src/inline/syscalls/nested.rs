@@ -2,6 +2,7 @@
 //!
 //! Numbers and layouts: the headers named at each. Those of ioctl(2) are `ioctl`'s.
 
+use super::bpf::bpf;
 use super::ioctl::ioctl;
 use super::pieces::whole_bytes;
 use super::pinned::Pins;
@@ -183,38 +184,5 @@ fn key_payloads(pins: &mut Pins, arguments: &[usize; 6]) {
     const PAYLOAD_MAX: usize = 1 << 20;
     for pair in arguments[1..5].windows(2) {
         pins.add(pair[0], pair[1].min(PAYLOAD_MAX), Write);
-    }
-}
-
-/// linux/bpf.h: union bpf_attr.
-fn bpf(pins: &mut Pins, command: usize, attributes: usize) {
-    /// The largest key (`MAX_BPF_STACK`).
-    const KEY: usize = 512;
-    let at = |offset: usize| word(attributes + offset);
-    let count = |offset: usize| number(attributes + offset);
-    match command {
-        // Elements of maps.
-        1..=4 => {
-            pins.add(at(8), KEY, Write);
-            pins.add(at(16), LARGE_BYTES, Write);
-        }
-        // BPF_PROG_LOAD.
-        5 => {
-            pins.add(at(8), count(4) * 8, Read);
-            pins.add_text(at(16));
-            pins.add(at(32), count(28), Write);
-        }
-        // BPF_OBJ_PIN and BPF_OBJ_GET.
-        6 | 7 => pins.add_text(at(0)),
-        // BPF_OBJ_GET_INFO_BY_FD.
-        15 => {
-            pins.add(at(8), count(4), Write);
-        }
-        // BPF_BTF_LOAD.
-        18 => {
-            pins.add(at(0), count(16), Read);
-            pins.add(at(8), count(20), Write);
-        }
-        _ => {}
     }
 }

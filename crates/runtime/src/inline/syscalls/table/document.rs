@@ -41,6 +41,7 @@ the answer compared with the plain one. What they leave out is listed, with the 
 - Arrays behind the structure of an ioctl request that reach beyond 4096 bytes, other than those of FS_IOC_FIEMAP, FS_IOC_GETFSMAP,
   FIDEDUPERANGE, BLKREPORTZONE, BTRFS_IOC_TREE_SEARCH_V2, BTRFS_IOC_SPACE_INFO, XFS_IOC_BULKSTAT, XFS_IOC_INUMBERS, XFS_IOC_GETBMAP,
   XFS_IOC_GETBMAPX, RNDADDENTROPY, the device mapper, and the commands of SIOCETHTOOL.
+- Of bpf(2): the names of the probes of a link to many of them, and what information about a link names.
 - Socket options with pointers inside their structure, other than filter programs and TCP_ZEROCOPY_RECEIVE (netfilter's tables).
 - A robust list that the program registers by `set_robust_list` itself: the kernel walks it when the thread ends. libc's is covered: its
   mutexes stay local, and so do the descriptors of threads on far stacks.

@@ -64,7 +64,7 @@ pub(super) const ROWS: &[Row] = &[
     row(318, "getrandom", &[ob(1), V, V], Pieces),
     row(319, "memfd_create", &[T, V], Pin),
     row(320, "kexec_file_load", &[V, V, V, ib(2), V], Pin),
-    row(321, "bpf", &[V, ob(2), V], Nested),
+    see(321, "bpf", &[V, ob(2), V], Nested),
     see(322, "execveat", &[V, T, Texts, Texts, V], Exec),
     row(323, "userfaultfd", &[], Pass),
     row(324, "membarrier", &[], Pass),
