@@ -1,4 +1,5 @@
-//! Who calls: what libc and ld.so allocate for themselves stays near.
+//! Who calls: what libc and ld.so allocate for themselves stays near. Not the copy of the program's array that qsort(3) makes: it is as
+//! large as that.
 //!
 //! An interposed function knows its caller by the return address. The executable segments of libc, ld.so, the libraries
 //! that older glibc split off, and this library itself are found once, before any memory is far. glibc and ld.so are
@@ -7,6 +8,7 @@
 use crate::loaded_file::LoadedFile;
 use libc::{c_int, c_void, dl_phdr_info, size_t};
 use std::ffi::CStr;
+use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// A range of addresses; empty until it is set.
@@ -40,6 +42,8 @@ impl Range {
 
 /// Text of libc, ld.so, this library; then of what older glibc split off.
 static INTERNAL: [Range; 8] = [const { Range::empty() }; 8];
+/// Text of qsort_r(3), which qsort(3) calls, too.
+static SORT: Range = Range::empty();
 /// The program's own image, and everything between the lowest and the highest library.
 static IMAGES: [Range; 2] = [const { Range::empty() }; 2];
 
@@ -56,10 +60,10 @@ const OWN_NAMES: [&[u8]; 6] = [
 /// How far a near jump reaches: memory that a program wants "near its code" lies within this distance.
 const NEAR_JUMP_BYTES: usize = 1 << 31;
 
-/// Whether the code at `return_address` belongs to libc, ld.so or this library.
+/// Whether the code at `return_address` belongs to libc, ld.so or this library, and allocates for itself.
 #[inline]
 pub fn is_internal(return_address: usize) -> bool {
-    INTERNAL.iter().any(|range| range.contains(return_address))
+    INTERNAL.iter().any(|range| range.contains(return_address)) && !SORT.contains(return_address)
 }
 
 /// Whether an address lies in the program's own file.
@@ -93,6 +97,28 @@ pub fn init() {
     // SAFETY: `note_object` has the type that libc wants, and `used` outlives the call.
     unsafe { libc::dl_iterate_phdr(Some(note_object), (&raw mut used).cast()) };
     assert!(used >= 2, "neither libc nor ld.so was found among the loaded objects");
+    if let Some((start, bytes)) = function(c"qsort_r") {
+        SORT.set(start, start + bytes);
+    }
+}
+
+unsafe extern "C" {
+    fn dladdr1(address: *const c_void, info: *mut libc::Dl_info, extra: *mut *mut c_void, flags: c_int) -> c_int;
+}
+
+/// Address and size of a function of libc's: dladdr1(3).
+fn function(name: &CStr) -> Option<(usize, usize)> {
+    /// `RTLD_DL_SYMENT`: the symbol, too.
+    const SYMBOL: c_int = 1;
+    let mut info = MaybeUninit::<libc::Dl_info>::uninit();
+    let mut symbol = std::ptr::null_mut();
+    // SAFETY: the name is a C string, and both answers have room; a symbol stays where it is as long as its library does.
+    unsafe {
+        let address = libc::dlsym(libc::RTLD_NEXT, name.as_ptr());
+        let found = !address.is_null() && dladdr1(address, info.as_mut_ptr(), &raw mut symbol, SYMBOL) != 0;
+        let symbol = symbol.cast::<libc::Elf64_Sym>();
+        (found && !symbol.is_null()).then(|| (address.addr(), usize::try_from((*symbol).st_size).unwrap_or(0)))
+    }
 }
 
 unsafe extern "C" fn note_object(info: *mut dl_phdr_info, _: size_t, used: *mut c_void) -> c_int {
@@ -132,8 +158,11 @@ mod tests {
     fn libc_is_internal_and_its_neighbourhood_near_code() {
         init();
         // SAFETY: the name is a C string.
-        let in_libc = unsafe { libc::dlsym(libc::RTLD_NEXT, c"qsort".as_ptr()) } as usize;
+        let in_libc = unsafe { libc::dlsym(libc::RTLD_NEXT, c"getline".as_ptr()) } as usize;
         assert!(is_internal(in_libc) && is_near_code(in_libc));
+        let (sort, bytes) = function(c"qsort_r").unwrap();
+        assert!(bytes > 64 && !is_internal(sort) && !is_internal(sort + bytes - 1), "{bytes} bytes");
+        assert!(is_internal(sort - 1) && is_internal(sort + bytes), "its neighbours are libc's");
         let on_the_stack = 0;
         assert!(!is_internal(&raw const on_the_stack as usize), "a stack address is nobody's text");
         assert!(is_near_code(init as *const () as usize));

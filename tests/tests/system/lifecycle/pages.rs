@@ -20,6 +20,7 @@ pub fn trials() -> Vec<Trial> {
             suite::trial(name("dropped"), skips::no_userfaultfd, move || dropped(path)),
             suite::trial(name("zero"), skips::no_userfaultfd, move || zero(path)),
             suite::trial(name("freed"), skips::no_userfaultfd, move || freed(path)),
+            suite::trial(name("sorted"), skips::no_userfaultfd, move || sorted(path)),
             suite::trial(name("clean"), skips::no_userfaultfd, move || clean(path)),
         ]
     });
@@ -48,6 +49,15 @@ fn locked(path: &str) -> Result<()> {
 /// Local pages that the program drops by the instruction itself read as zeros, their neighbours as before.
 fn dropped(path: &str) -> Result<()> {
     run("drop", path, "compressed")?.expect(0, "dropped 0\ndone\n")?.expect_paging()?;
+    Ok(())
+}
+
+/// The copy of the array that qsort(3) makes is the program's memory: the array and its copy do not fit into what is resident.
+fn sorted(path: &str) -> Result<()> {
+    let ended = run("sorted", path, "compressed")?;
+    ended.expect(0, "wrong 0\n")?;
+    let said = ended.stdout.lines().find_map(|line| line.strip_prefix("resident ")?.parse::<u64>().ok());
+    ensure!(said.is_some_and(|resident| resident > 0 && resident * MIB < DATA_BYTES), "{}", ended.stdout);
     Ok(())
 }
 
