@@ -71,6 +71,8 @@ pub struct NotManaged {
     pub program: String,
     /// Why.
     pub why: String,
+    /// Whether the process is managed, and this is a part of its memory.
+    pub is_part: bool,
     /// The most anonymous memory outside the budget that was seen, in bytes.
     pub anonymous_bytes: u64,
 }
@@ -122,6 +124,14 @@ impl Totals {
     pub fn processes_beside(&self, pid: i32) -> u64 {
         let pids: BTreeSet<i32> = self.processes.iter().map(|row| row.pid).filter(|other| *other != pid).collect();
         pids.len() as u64 + self.others.count
+    }
+
+    /// Notes what was seen outside the budget. What is not managed of a managed process was seen more often than the process itself has looked,
+    /// so the peak of unmanaged memory is no less.
+    pub fn note_outside(&mut self, found: Vec<NotManaged>) {
+        let parts = found.iter().filter(|found| found.is_part).map(|found| found.anonymous_bytes);
+        self.peak.unmanaged_anonymous_bytes = parts.fold(self.peak.unmanaged_anonymous_bytes, u64::max);
+        self.not_managed = found;
     }
 
     /// Adds a process that will not change any more.
@@ -212,6 +222,23 @@ impl Look<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_peak_of_unmanaged_memory_is_no_less_than_what_was_seen_outside_the_budget() {
+        let mut totals = Totals::default();
+        totals.peak.unmanaged_anonymous_bytes = 5 << 20;
+        let found = |is_part, mebibytes: u64| NotManaged {
+            pid: 1,
+            program: "sort".into(),
+            why: String::new(),
+            is_part,
+            anonymous_bytes: mebibytes << 20,
+        };
+        totals.note_outside(vec![found(false, 90), found(true, 4)]);
+        assert_eq!((totals.peak.unmanaged_anonymous_bytes, totals.not_managed.len()), (5 << 20, 2));
+        totals.note_outside(vec![found(true, 65)]);
+        assert_eq!(totals.peak.unmanaged_anonymous_bytes, 65 << 20);
+    }
 
     #[test]
     fn of_very_many_processes_those_that_held_least_are_folded_and_none_is_lost() {

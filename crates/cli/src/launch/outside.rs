@@ -71,7 +71,8 @@ impl Outside {
             } else if !seen.said && seen.since.elapsed() >= lasting {
                 seen.said = true;
                 let why = row.map_or_else(|| self.why(pid, &name), why_of_row);
-                let found = NotManaged { pid, program: name, why, anonymous_bytes: bytes };
+                let is_part = row.is_some_and(RowFigures::is_managed);
+                let found = NotManaged { pid, program: name, why, is_part, anonymous_bytes: bytes };
                 if self.found.len() < KEPT_MAX {
                     seen.told = Some(self.found.len());
                     self.found.push(found.clone());

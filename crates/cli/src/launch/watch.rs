@@ -264,7 +264,8 @@ impl Watch<'_> {
         }
         collect::look_last(self.ledger, self.totals, &mut self.liveness);
         self.name_absent();
-        self.totals.not_managed = self.outside.take().map(|outside| outside.found).unwrap_or_default();
+        let found = self.outside.take().map(|outside| outside.found).unwrap_or_default();
+        self.totals.note_outside(found);
         let usage = getrusage(UsageWho::RUSAGE_CHILDREN).map_err(Error::system("getrusage"))?;
         let processor = usage.user_time() + usage.system_time();
         let reaped_peak_bytes = u64::try_from(usage.max_rss()).unwrap_or(0) << 10;

@@ -318,7 +318,7 @@ fn backend(total: &BackendTotal) -> Backend<'_> {
 }
 
 fn outside(found: &NotManaged) -> Outside<'_> {
-    let NotManaged { pid, program, why, anonymous_bytes } = found;
+    let NotManaged { pid, program, why, anonymous_bytes, .. } = found;
     Outside { pid: *pid, program, reason: why, anonymous_bytes: *anonymous_bytes }
 }
 
