@@ -4,7 +4,7 @@
 //! The callers may be children of vfork(2), which exec on their parent's memory: nothing is allocated, the changed environment lies on
 //! the stack. What does not fit is passed on as it is, and the loader says why the program cannot begin.
 
-use crate::user_copy::{read, read_bytes};
+use crate::user_copy::{read, read_bytes, read_firsts};
 use hinterland_abi::loader;
 use hinterland_units::PAGE_BYTES;
 
@@ -32,8 +32,67 @@ pub fn with_room<R>(environment: usize, exec: impl FnOnce(usize) -> R) -> R {
 
 /// The environment, if it names auditors. A bad address is left to the kernel.
 fn audited(environment: usize) -> Option<Found> {
+    if environment == 0 || !may_be_audited(environment)? {
+        return None;
+    }
+    found(environment)
+}
+
+/// Whether an environment has a text that begins as the auditors' does. Each exec asks, and hardly any has one: two system calls for
+/// [`AT_ONCE`] texts, but for those that are not local.
+fn may_be_audited(environment: usize) -> Option<bool> {
+    const BEGIN: usize = AUDITORS.len();
+    let mut list = [0usize; AT_ONCE];
+    let mut firsts = [[0u8; BEGIN]; AT_ONCE];
+    for first in (0..ENTRIES_MAX).step_by(AT_ONCE) {
+        let count = read_list(environment + first * size_of::<usize>(), &mut list)?;
+        let mut at = 0;
+        while at < count {
+            let ready = read_firsts(&list[at..count], &mut firsts);
+            // What could not be read is there all the same, unless its text is shorter, at the end of what is mapped.
+            let next = list[..count].get(at + ready).is_some_and(|text| begins_with(*text, AUDITORS));
+            if next || firsts[..ready].iter().any(|begin| begin == AUDITORS) {
+                return Some(true);
+            }
+            at += ready + 1;
+        }
+        if count < AT_ONCE {
+            break;
+        }
+    }
+    Some(false)
+}
+
+/// Texts that are looked at in one step.
+const AT_ONCE: usize = 128;
+
+/// Reads a list of addresses up to the null pointer that ends it, or as much as has room; how many. `None`: it ends before. Not beyond the
+/// page of its end: what lies there may not be mapped.
+fn read_list(at: usize, into: &mut [usize; AT_ONCE]) -> Option<usize> {
+    let mut count = 0;
+    while count < into.len() {
+        let from = at + count * size_of::<usize>();
+        let in_page = ((PAGE_BYTES - from % PAGE_BYTES) / size_of::<usize>()).clamp(1, into.len() - count);
+        let mut bytes = [0u8; AT_ONCE * size_of::<usize>()];
+        let bytes = &mut bytes[..in_page * size_of::<usize>()];
+        read_bytes(from, bytes).ok()?;
+        for address in bytes.chunks_exact(size_of::<usize>()) {
+            let address = usize::from_ne_bytes(address.try_into().unwrap_or_default());
+            if address == 0 {
+                return Some(count);
+            }
+            into[count] = address;
+            count += 1;
+        }
+    }
+    Some(count)
+}
+
+/// What an environment has that may name auditors.
+#[cold]
+fn found(environment: usize) -> Option<Found> {
     let (mut has_auditors, mut tunables) = (false, None);
-    for entries in (0..ENTRIES_MAX).take_while(|_| environment != 0) {
+    for entries in 0..ENTRIES_MAX {
         let entry: usize = read(environment + entries * size_of::<usize>()).ok()?;
         if entry == 0 {
             return has_auditors.then_some(Found { entries, tunables });
@@ -136,6 +195,12 @@ mod tests {
         {
             assert_eq!(passed(&same), same);
         }
+        // Behind more texts than are looked at at once, some of them bad addresses, and in a list that ends with its page.
+        let mut many: Vec<String> = (0..3 * AT_ONCE).map(|n| format!("V{n}=a value")).collect();
+        many.push("LD_AUDIT=/a.so".into());
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert_eq!(passed(&many).len(), many.len() + 1);
+        assert_eq!(passed(&many[..AT_ONCE]), many[..AT_ONCE]);
         assert_eq!(with_room(0, |environment| environment), 0);
         assert_eq!(with_room(8, |environment| environment), 8);
     }

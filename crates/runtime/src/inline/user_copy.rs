@@ -32,6 +32,25 @@ pub(crate) fn read_bytes(address: usize, into: &mut [u8]) -> Result<(), BadAddre
     copy(libc::SYS_process_vm_readv, into.as_mut_ptr().addr(), address, into.len())
 }
 
+/// Reads the first bytes of several texts at once, as far as the kernel finds them there and in order; how many of them.
+pub(crate) fn read_firsts<const N: usize>(addresses: &[usize], into: &mut [[u8; N]]) -> usize {
+    const MOST: usize = 128;
+    if !confinement::knows_this_process() {
+        return 0;
+    }
+    let count = addresses.len().min(into.len()).min(MOST);
+    let mut there = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: N }; MOST];
+    for (range, address) in there.iter_mut().zip(addresses) {
+        range.iov_base = *address as *mut _;
+    }
+    let here = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: count * N };
+    let process = raw::process().unsigned_abs() as usize;
+    let arguments = [process, (&raw const here).addr(), 1, there.as_ptr().addr(), count, 0];
+    // SAFETY: the range here is ours and has this size, and the kernel checks the others.
+    let done = unsafe { raw::call(libc::SYS_process_vm_readv, arguments) };
+    usize::try_from(done).unwrap_or(0) / N
+}
+
 /// Writes a value.
 pub(crate) fn write<T: Copy>(address: usize, value: &T) -> Result<(), BadAddress> {
     copy(libc::SYS_process_vm_writev, std::ptr::from_ref(value).addr(), address, size_of::<T>())
@@ -102,6 +121,10 @@ mod tests {
     fn values_are_copied_and_bad_addresses_refused() {
         let value = 0x1234_5678_9abc_def0u64;
         assert_eq!(read::<u64>(std::ptr::from_ref(&value).addr()), Ok(value));
+        let texts = ["LD_AUDIT=x", "PATH=/bin:/usr"];
+        let mut firsts = [[0u8; 4]; 4];
+        let addresses = [texts[0].as_ptr().addr(), texts[1].as_ptr().addr(), 8, texts[0].as_ptr().addr()];
+        assert_eq!((read_firsts(&addresses, &mut firsts), firsts[0], firsts[1]), (2, *b"LD_A", *b"PATH"));
         let mut target = 0u64;
         assert_eq!(write(std::ptr::from_mut(&mut target).addr(), &value), Ok(()));
         // SAFETY: the variable lives; the kernel wrote to it.
