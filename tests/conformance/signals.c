@@ -880,6 +880,21 @@ static void children(const char *self) {
     everything(SIG_UNBLOCK);
 }
 
+// A handler is told whether there is no memory or memory that may not be touched; on the monitor path nobody could.
+static void unmapped(void) {
+    const char *path = getenv("HINTERLAND_FAULT_PATH");
+    const int is_told = !path || strcmp(path, "monitor");
+    char *at = mmap(NULL, 4 * STEP, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    MUST(at != MAP_FAILED && !munmap(at + STEP, STEP) && !mprotect(at + 2 * STEP, STEP, PROT_NONE));
+    handle(SIGSEGV, 0, 0);
+    jump = 1;
+    for (int part = 1; part < 3; part++)
+        if (!sigsetjmp(back, 1)) at[part * STEP + 8] = 1;
+        else SHOW(!is_told || seen_code == (part == 1 ? SEGV_MAPERR : SEGV_ACCERR)), SHOW(seen_address == at + part * STEP + 8);
+    jump = 0;
+    signal(SIGSEGV, SIG_DFL), munmap(at, 4 * STEP);
+}
+
 int main(int count, char **arguments) {
     if (count > 1) return report(), 0;
     far = malloc(FAR_BYTES);
@@ -890,6 +905,7 @@ int main(int count, char **arguments) {
     masks();
     hold_and_release();
     caused();
+    unmapped();
     on_a_leaving_stack();
     edited_mask();
     alternate(NULL);

@@ -6,6 +6,7 @@ use crate::inline::raw;
 use crate::inline::stacks;
 use crate::inline::syscalls::is_far;
 use crate::inline::trap::frame::{self, Frame};
+use crate::region_map::{self, Kind};
 use libc::{SIG_DFL, SIG_IGN, c_int, siginfo_t, ucontext_t};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -81,13 +82,40 @@ pub(crate) unsafe fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut 
 ///
 /// # Safety
 /// Called by the kernel.
-pub(crate) unsafe extern "C" fn on_other(signal: c_int, _: *mut siginfo_t, context: *mut ucontext_t) {
+pub(crate) unsafe extern "C" fn on_other(signal: c_int, info: *mut siginfo_t, context: *mut ucontext_t) {
     let errno = crate::errno::Preserved::new();
+    if signal == libc::SIGSEGV {
+        // SAFETY: the information is the kernel's, part of the frame that the handler gets.
+        tell_unmapped(unsafe { &mut *info });
+    }
     let action = action::of_other(signal);
     let blocked = mask::blocked();
     drop(errno);
     // SAFETY: the context is the kernel's, for this handler.
     unsafe { run(signal, &action, context, blocked) }
+}
+
+/// Far pages that are not mapped are inaccessible to the kernel: to the program they are not there, as the code of a SIGSEGV says.
+fn tell_unmapped(information: &mut siginfo_t) {
+    const MAPPED: c_int = 2;
+    const NOT_MAPPED: c_int = 1;
+    if signal_is_of(information, MAPPED) {
+        // SAFETY: the code says that the signal tells an address.
+        let address = unsafe { information.si_addr() }.addr();
+        if region_map::contains(address) && !is_mapped(address) {
+            information.si_code = NOT_MAPPED;
+        }
+    }
+}
+
+fn signal_is_of(information: &siginfo_t, code: c_int) -> bool {
+    information.si_signo == libc::SIGSEGV && information.si_code == code
+}
+
+/// Whether the program has mapped a far page: room above the break is not.
+fn is_mapped(address: usize) -> bool {
+    let run = region_map::lock().run_at(region_map::page_of(address));
+    run.is_some_and(|run| run.attributes.kind != Kind::Room)
 }
 
 /// Lets the default action happen as soon as the calling handler has returned.
