@@ -39,6 +39,16 @@ static void look_again(void) {
     SHOW(wrong(left_out, bytes, 3)), SHOW(wrong(wiped, bytes, 4));
 }
 
+static void look_at_rules(void) { SHOW(nonzero(wiped, bytes)), SHOW(probe(left_out, 'r')); }
+
+// Advice on what a child gets and on what it finds are two things.
+static void rules(void) {
+    CALL(madvise(wiped, bytes, MADV_WIPEONFORK)), CALL(madvise(wiped, bytes, MADV_DONTFORK)), CALL(madvise(wiped, bytes, MADV_DOFORK));
+    CALL(madvise(left_out, bytes, MADV_DONTFORK)), CALL(madvise(left_out, bytes, MADV_KEEPONFORK));
+    in_child(look_at_rules);
+    CALL(madvise(wiped, bytes, MADV_KEEPONFORK)), CALL(madvise(left_out, bytes, MADV_DOFORK));
+}
+
 static volatile int ending, stopped, go_on;
 
 static void stop(int signal) {
@@ -114,5 +124,6 @@ int main(void) {
     SHOW(wrong(shared, bytes, 15));
     CALL(madvise(left_out, bytes, MADV_DOFORK)), CALL(madvise(wiped, bytes, MADV_KEEPONFORK));
     in_child(look_again);
+    rules();
     forks_beside_malloc();
 }

@@ -178,9 +178,9 @@ fn held_for_fork() -> ManuallyDrop<RegionMapGuard> {
 /// Calls `each` for every run of pages of ours that a forked child does not get as a copy. Between `lock_for_fork` and
 /// `unlock_after_fork`.
 pub fn for_each_fork_flag(mut each: impl FnMut(PageNo, u32, ForkRule)) {
-    let special = |run: &Run| run.attributes.fork != ForkRule::Copy && run.attributes.kind != Kind::Foreign;
+    let special = |run: &Run| run.attributes.fork_rule() != ForkRule::Copy && run.attributes.kind != Kind::Foreign;
     for run in held_for_fork().runs().filter(special) {
-        each(PageNo(run.first), run.count, run.attributes.fork);
+        each(PageNo(run.first), run.count, run.attributes.fork_rule());
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{Outcome, bits, kernel, lock_form};
 use crate::Pager;
 use crate::profile;
-use crate::region_map::{self, ForkRule, Kind, Locked, RegionMap, Run};
+use crate::region_map::{self, Kind, Locked, RegionMap, Run};
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::io;
 
@@ -53,7 +53,7 @@ fn forget_attributes(run: Run) -> Result<(), i32> {
     if run.attributes.locked != Locked::No {
         pager()?.unlock(PageNo(run.first), run.count).map_err(|e| errno_of(&e))?;
     }
-    if run.attributes.fork == ForkRule::Wipe {
+    if run.attributes.wiped {
         advise(libc::MADV_KEEPONFORK)?;
     }
     if run.attributes.undumped {

@@ -2,7 +2,7 @@
 
 use super::{Outcome, Target, apply, bits, kernel, near, seal, target};
 use crate::Pager;
-use crate::region_map::{self, Attributes, ForkRule, Kind, Locked, Run};
+use crate::region_map::{self, Attributes, Kind, Locked, Run};
 use hinterland_pager::PinAccess;
 use hinterland_units::PageNo;
 use std::io;
@@ -19,8 +19,10 @@ enum Meaning {
     },
     /// The content may be dropped.
     Free,
-    /// What a forked child gets.
-    Fork(ForkRule),
+    /// Whether a forked child gets it.
+    Unforked(bool),
+    /// Whether a forked child finds zeros.
+    Wiped(bool),
     /// Whether it goes into core dumps.
     Undumped(bool),
     /// All pages are mapped.
@@ -39,9 +41,10 @@ fn meaning(advice: i32) -> Meaning {
         libc::MADV_DONTNEED => Meaning::Drop { locked_too: false },
         MADV_DONTNEED_LOCKED => Meaning::Drop { locked_too: true },
         libc::MADV_FREE => Meaning::Free,
-        libc::MADV_DONTFORK => Meaning::Fork(ForkRule::Leave),
-        libc::MADV_WIPEONFORK => Meaning::Fork(ForkRule::Wipe),
-        libc::MADV_DOFORK | libc::MADV_KEEPONFORK => Meaning::Fork(ForkRule::Copy),
+        libc::MADV_DONTFORK => Meaning::Unforked(true),
+        libc::MADV_DOFORK => Meaning::Unforked(false),
+        libc::MADV_WIPEONFORK => Meaning::Wiped(true),
+        libc::MADV_KEEPONFORK => Meaning::Wiped(false),
         libc::MADV_DONTDUMP => Meaning::Undumped(true),
         libc::MADV_DODUMP => Meaning::Undumped(false),
         libc::MADV_NORMAL | libc::MADV_RANDOM | libc::MADV_SEQUENTIAL | libc::MADV_WILLNEED => Meaning::Accepted,
@@ -97,11 +100,8 @@ fn advise_run(pager: &Pager, run: Run, advice: i32, meaning: Meaning) -> Result<
         Meaning::Free => pager.drop_remote(PageNo(run.first), run.count),
         // Whether a child gets the run at all is kept in the region map alone: the kernel keeps all far memory from children until
         // the moment of a fork. Whether it is wiped is the kernel's, too.
-        Meaning::Fork(rule) => {
-            let wipe = if rule == ForkRule::Wipe { libc::MADV_WIPEONFORK } else { libc::MADV_KEEPONFORK };
-            let tell = || kernel(libc::SYS_madvise, [address, bytes, bits(wipe), 0, 0, 0]);
-            note(run, tell, |attributes| attributes.fork = rule)?;
-        }
+        Meaning::Unforked(unforked) => note(run, || Ok(0), |attributes| attributes.unforked = unforked)?,
+        Meaning::Wiped(wiped) => note(run, to_kernel, |attributes| attributes.wiped = wiped)?,
         Meaning::Undumped(undumped) => note(run, to_kernel, |attributes| attributes.undumped = undumped)?,
         Meaning::Populate => populate(pager, run, advice)?,
         Meaning::Refused => return Err(libc::EINVAL),
@@ -111,7 +111,7 @@ fn advise_run(pager: &Pager, run: Run, advice: i32, meaning: Meaning) -> Result<
 
 /// Whether advice takes content from the process or from its children.
 fn loses_content(meaning: Meaning) -> bool {
-    matches!(meaning, Meaning::Drop { .. } | Meaning::Free | Meaning::Fork(ForkRule::Leave | ForkRule::Wipe))
+    matches!(meaning, Meaning::Drop { .. } | Meaning::Free | Meaning::Unforked(true) | Meaning::Wiped(true))
 }
 
 /// Whether advice means nothing to the pager, so that the kernel may have it.

@@ -168,7 +168,7 @@ fn carry(region_map: &mut RegionMap, wanted: Move, attributes: Attributes, new: 
 /// Tells the kernel at the new place what it knew at the old one.
 pub(super) fn restore_fork_rule(run: Run) -> Result<(), i32> {
     let (address, bytes) = apply::span(run);
-    let advice = (run.attributes.fork == region_map::ForkRule::Wipe).then_some(libc::MADV_WIPEONFORK);
+    let advice = run.attributes.wiped.then_some(libc::MADV_WIPEONFORK);
     for advice in advice.into_iter().chain(run.attributes.undumped.then_some(libc::MADV_DONTDUMP)) {
         kernel(libc::SYS_madvise, [address, bytes, bits(advice), 0, 0, 0])?;
     }

@@ -1,6 +1,6 @@
 //! `RegionMap` against a model with one entry for each page: every answer equal, every invariant held.
 
-use super::runs::{Attributes, ForkRule, Kind, RegionMap, Run};
+use super::runs::{Attributes, Kind, RegionMap, Run};
 
 const PAGES: u32 = 96;
 const END_PAGES: u32 = 3;
@@ -87,7 +87,7 @@ fn step(random: &mut Random, region_map: &mut RegionMap, model: &mut Model) {
         }
         3 => {
             let wipe = random.below(2) == 0;
-            let change = |a: &mut Attributes| a.fork = if wipe { ForkRule::Wipe } else { ForkRule::Copy };
+            let change = |a: &mut Attributes| a.wiped = wipe;
             region_map.update(first, count, change);
             model.0[first as usize..][..count as usize].iter_mut().flatten().for_each(change);
         }

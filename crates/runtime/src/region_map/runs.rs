@@ -51,8 +51,10 @@ pub struct Attributes {
     pub kind: Kind,
     /// `PROT_*` bits.
     pub protection: i32,
-    /// What a forked child gets.
-    pub fork: ForkRule,
+    /// A forked child does not get it (`MADV_DONTFORK`).
+    pub unforked: bool,
+    /// A forked child that gets it finds zeros (`MADV_WIPEONFORK`).
+    pub wiped: bool,
     /// Whether it is locked in memory.
     pub locked: Locked,
     /// A protection key other than 0 was set.
@@ -69,11 +71,23 @@ impl Attributes {
         Attributes {
             kind,
             protection,
-            fork: ForkRule::Copy,
+            unforked: false,
+            wiped: false,
             locked: Locked::No,
             keyed: false,
             undumped: false,
             sealed: false,
+        }
+    }
+}
+
+impl Attributes {
+    /// What a forked child gets.
+    pub fn fork_rule(&self) -> ForkRule {
+        match (self.unforked, self.wiped) {
+            (true, _) => ForkRule::Leave,
+            (false, true) => ForkRule::Wipe,
+            (false, false) => ForkRule::Copy,
         }
     }
 }
