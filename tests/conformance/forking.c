@@ -49,6 +49,15 @@ static void rules(void) {
     CALL(madvise(wiped, bytes, MADV_KEEPONFORK)), CALL(madvise(left_out, bytes, MADV_DOFORK));
 }
 
+static void drop_locked(void) { CALL(madvise(wiped, PAGE, MADV_DONTNEED)), SHOW(nonzero(wiped, PAGE)), CALL(madvise(wiped, PAGE, MADV_FREE)); }
+
+// A lock is not the child's.
+static void locks(void) {
+    CALL(mlock(wiped, 8 * PAGE)), CALL(madvise(wiped, PAGE, MADV_DONTNEED));
+    in_child(drop_locked);
+    CALL(munlock(wiped, 8 * PAGE));
+}
+
 static volatile int ending, stopped, go_on;
 
 static void stop(int signal) {
@@ -125,5 +134,6 @@ int main(void) {
     CALL(madvise(left_out, bytes, MADV_DOFORK)), CALL(madvise(wiped, bytes, MADV_KEEPONFORK));
     in_child(look_again);
     rules();
+    locks();
     forks_beside_malloc();
 }

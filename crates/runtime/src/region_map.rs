@@ -184,11 +184,15 @@ pub fn for_each_fork_flag(mut each: impl FnMut(PageNo, u32, ForkRule)) {
     }
 }
 
-/// Frees the runs that a forked child did not get, once they are mapped again, inaccessible and without content. In the
-/// child, before `unlock_after_fork`.
+/// Frees the runs that a forked child did not get, once they are mapped again, inaccessible and without content; nothing is locked in memory
+/// there (fork(2)). In the child, before `unlock_after_fork`.
 pub fn forget_after_fork(left: &[(PageNo, u32)]) {
     let mut region_map = held_for_fork();
     for &(first, count) in left {
         region_map.remove(first.0, count);
+    }
+    let locked: Vec<Run> = region_map.runs().filter(|run| run.attributes.locked != Locked::No).collect();
+    for run in locked {
+        region_map.update(run.first, run.count, |attributes| attributes.locked = Locked::No);
     }
 }
