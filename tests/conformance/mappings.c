@@ -170,6 +170,14 @@ static void residency(void) {
     CALL(mincore(p + 7 * PAGE, 3 * PAGE, vector)), CALL(msync(p, 64 * PAGE, MS_SYNC));
     CALL(mlock(p + 7 * PAGE, 3 * PAGE)), CALL(munlock(p + 7 * PAGE, 3 * PAGE));
     CALL(munmap(p, 64 * PAGE));
+    // What lies behind a hole stays as it is.
+    p = map(8 * PAGE, RW, 0);
+    fill(p, 8 * PAGE, 11);
+    MUST(!munmap(p + 2 * PAGE, PAGE));
+    CALL(mlock(p, 8 * PAGE)), CALL(madvise(p, PAGE, MADV_DONTNEED)), CALL(madvise(p + 5 * PAGE, PAGE, MADV_DONTNEED));
+    CALL(munlock(p, 2 * PAGE)), CALL(mprotect(p + 4 * PAGE, 4 * PAGE, PROT_READ));
+    CALL(madvise(p, 8 * PAGE, MADV_POPULATE_WRITE));
+    CALL(munmap(p, 8 * PAGE));
     CALL(mlockall(0)), CALL(mlockall(0x100)), CALL(munlockall());
     char *locked = map(16 * PAGE, RW, MAP_LOCKED);
     fill(locked, 16 * PAGE, 10);

@@ -76,11 +76,17 @@ pub fn madvise(address: usize, bytes: usize, advice: i32) -> Outcome {
     let pager = crate::pager().ok_or(libc::ENOMEM)?;
     // The region map is unlocked before the pages are touched: populating waits for the pager, dropping may take long.
     let runs = region_map::lock().mapped_in(first, count);
-    let covered = runs.iter().map(|run| run.count).sum::<u32>() == count;
+    let (mut next, mut covered) = (first, true);
     for run in runs {
+        covered &= run.first == next;
+        if !covered && meaning == Meaning::Populate {
+            break;
+        }
         advise_run(pager, run, advice, meaning)?;
+        next = run.end();
     }
-    if covered { Ok(0) } else { Err(libc::ENOMEM) } // The kernel, too, goes on after a hole and tells afterwards.
+    // The kernel, too, goes on after a hole, but to populate, and tells afterwards.
+    if covered && next == first + count { Ok(0) } else { Err(libc::ENOMEM) }
 }
 
 fn advise_run(pager: &Pager, run: Run, advice: i32, meaning: Meaning) -> Result<(), i32> {

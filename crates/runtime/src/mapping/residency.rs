@@ -44,13 +44,17 @@ pub fn unlock(address: usize, bytes: usize) -> Outcome {
 
 fn set_lock(first: u32, count: u32, locked: Locked) -> Outcome {
     let runs = region_map::lock().mapped_in(first, count);
-    let covered = runs.iter().map(|run| run.count).sum::<u32>() == count;
+    let mut next = first;
     for mut run in runs {
+        if run.first != next {
+            break; // As the kernel does it: what lies behind a hole stays as it is.
+        }
+        next = run.end();
         run.attributes.locked = locked;
         set_run_lock(run)?;
         region_map::lock().update(run.first, run.count, |attributes| attributes.locked = locked);
     }
-    if covered { Ok(0) } else { Err(libc::ENOMEM) }
+    if next == first + count { Ok(0) } else { Err(libc::ENOMEM) }
 }
 
 /// Brings one run into the state that its attributes say.
