@@ -317,6 +317,9 @@ class Kernel:
             if self.chance(0.3) : loops.append(self.loop())
         elif kind == 2:
             loops = [self.pointers()]
+        elif kind == 4:
+            loops = [self.memory()]
+            if self.chance(0.5): loops.append(self.loop())
         elif kind == 3:
             loops = [self.together()]
             if self.chance(0.5): loops.insert(0, self.loop())
@@ -358,6 +361,28 @@ class Kernel:
             loops.append(f"for ({t} i = {first}; i < ({t})n; i++) {{ {body} }}")
             if self.chance(0.3): loops.append(r.choice(["x += 3;", "s ^= x;", "if (x & 1) s++;", "s += seen(s);"]))
         return "{ " + "\n  ".join(loops) + " }"
+
+    def memory(self):
+        """Memory of the function's own: filled, grown, handed on, given back, some of it not before the loop itself has."""
+        r, values = self.r, self.array("A").name
+        count, type = r.choice(["n", "n", "n + 1", "size"]), r.choice(["i64", "u64", "u32", "i32", "u16"])
+        read = f"(u64)(i64){values}[i]"
+        fill = r.choice([f"o[i] = ({type})({read} * 3);", f"o[i] = ({type})i; o[i] = ({type})(o[i] + {read});", f"if ({read} & 1) o[i] = 1; else o[i] = ({type})({read});",
+                         f"o[i] = ({type})(i ? o[i - 1] + {read} : x);", f"o[i] = ({type})o[n - 1 - i] + 1;", f"s += o[i]; o[i] = ({type})s;", f"o[i] = ({type})seen(i);"])
+        sums = f"for (i64 i = 0; i < n; i++) s = s * 31 + (u64)o[{r.choice(['i', 'n - 1 - i'])}];"
+        whole = f"{type} *o = {r.choice([f'calloc({count} + 1, sizeof *o)', f'malloc(({count} + 1) * sizeof *o); memset(o, 7, ({count} + 1) * sizeof *o)'])};"
+        return "{ " + r.choice([
+            lambda: f"{whole} for (i64 i = 0; i < n; i++) {{ {fill} }} {sums} free(o);",
+            lambda: f"{whole} for (i64 t = 0; t < 3; t++) {{ for (i64 i = 0; i < n; i++) {{ {fill} }} {sums} }} free(o);",
+            lambda: f"{type} *o = NULL; i64 room = 0; for (i64 i = 0; i < n; i++) {{ if (i == room) {{ room = room * 2 + 8; o = realloc(o, room * sizeof *o); }} o[i] = ({type})({read}); s += (u64)o[i / 2]; }} {sums} free(o);",
+            lambda: f"for (i64 k = 0; k < n / 64; k++) {{ {type} *o = malloc(1024 * sizeof *o); for (i64 i = 0; i < 1024; i++) o[i] = ({type})(i * k + x); s = s * 3 + (u64)o[s & 1023]; free(o); }}",
+            lambda: f"{type} *o = malloc((n + 1) * sizeof *o); o[0] = 3; for (i64 i = 0; i < n; i++) {{ for (i64 k = 0; k < (i64)(o[i] & w - 1); k++) s += (u64){self.array('W').name}[i * w + k]; o[i + 1] = ({type})({read} & w - 1); }} free(o);",
+            lambda: f"{type} *o = malloc((n + 1) * sizeof *o); o[0] = 0; for (i64 i = 0; i < n; i++) {{ s += (u64)(i64){values}[o[i]]; o[i + 1] = ({type})((u64)i * 7 & mask & 65535); }} free(o);",
+            lambda: f"{type} *o = malloc((n + 1) * w * sizeof *o); for (i64 i = 0; i < n; i++) {{ for (i64 k = 0; k < w; k++) o[i * w + k] = ({type})({read} + k); memcpy(o + (i + 1) * w, o + i * w, w * sizeof *o); }} for (i64 i = 0; i < n * w; i++) s = s * 31 + (u64)o[i]; free(o);",
+            lambda: f"struct pair {{ {type} *to; u64 value; }} *o = calloc(n + 1, sizeof *o); {type} *t = calloc(n + 1, sizeof *t); for (i64 i = 0; i < n; i++) {{ o[i].to = t + ({read} & mask) % (n + 1); o[i].value = i; }} for (i64 i = 0; i < n; i++) {{ s += *o[i].to + o[i].value; *o[i].to += 3; }} free(o); free(t);",
+            lambda: f"unsigned __int128 *o = malloc((n + 1) * sizeof *o); for (i64 i = 0; i < n; i++) o[i] = (unsigned __int128)({read}) * x; for (i64 i = 0; i < n; i++) s += (u64)(o[i] >> 60) + (u64){values}[(u64)o[i] & mask]; free(o);",
+            lambda: f"{whole} for (i64 i = 0; i < n; i++) switch ({read} & 3) {{ case 0: o[i] = 1; break; case 1: s += o[i]; case 2: s ^= (u64)(i64){self.array('A').name}[{self.array('I').name}[i]]; break; default: o[n - 1 - i]++; }} {sums} free(o);",
+        ])() + " }"
 
     def pointers(self):
         """Each iteration follows a pointer of its own, to what it may release."""
