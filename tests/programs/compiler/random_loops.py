@@ -4,7 +4,7 @@ random_loops.py --plan SEED: a plan for it.
 
 Each program is well defined whatever it computes: an index is a loop's own, masked, clamped, or comes from an array that holds only indices;
 arithmetic is unsigned. Arrays begin and end at pages that cannot be accessed, so that one load too many ends the program. What it prints is a
-sum for each call of a kernel. Compiled with -DPART=1 and -DPART=2 it is two files; its argument is the number of elements, a power of two.
+sum for each call of a kernel. Compiled with -DPART=1 and -DPART=2 it is two files; its argument is the number of elements, a power of two, at most 131072.
 """
 import random
 import sys
@@ -89,15 +89,11 @@ class Array:
 class Kernel:
     def __init__(self, seed, number):
         self.r = random.Random(f"{seed}:{number}")
-        self.number, self.arrays, self.depth, self.names = number, [], 0, 0
+        self.number, self.arrays, self.names = number, [], 0
         self.i = "i"
         self.rows = []      # variables that are in a row: below w
         self.walks = []     # variables that are below size * w
         self.carried = None
-        self.leaves = False
-        self.stop = False
-        self.own = []
-        self.unsafe = 0     # inside a helper's arguments: no writes
         self.storages = self.r.choice([["param"], ["restrict"], ["restrict", "restrict", "param"], ["param", "global"], ["restrict", "global", "own"], ["own", "restrict"], ["pointer", "param"]])
 
     def chance(self, p):
@@ -188,7 +184,6 @@ class Kernel:
 
     def store(self, depth):
         array, place = self.element(depth)
-        if array.storage == "const": return "x++;"
         array.written = True
         value = self.value(depth)
         if array.kind in "IX": value = f"{value} & mask"
@@ -210,10 +205,10 @@ class Kernel:
                 array.written = True
                 return f"{array.name}[{self.index(0)} + {r.choice([1, 2, 64])}] = ({array.type})({self.value(1)} & w - 1);"
         if pick == 15:
-            array = self.array(r.choice("PI") if False else "P")
+            array = self.array("P")
             if array.type != "double":
                 array.written = True
-                return f"helped_{array.type}(&{array.name}[{self.index(0)}], &{array.name}[{self.index(0)} + {r.choice([1, 2, 64])}], &s);" if self.i == "i" and False else f"helped_{array.type}(&{array.name}[{self.i}], &{array.name}[{self.i} + {r.choice([1, 2, 64])}], &s);"
+                return f"helped_{array.type}(&{array.name}[{self.i}], &{array.name}[{self.i} + {r.choice([1, 2, 64])}], &s);"
         if pick == 16: return f"s ^= seen({self.value(1)});" if self.chance(0.4) else "s++;"
         if pick == 17 and self.chance(0.4): return r.choice(["__atomic_fetch_add(&calls, s, __ATOMIC_RELAXED);", "s += *(volatile u64 *)&calls;", "__atomic_signal_fence(__ATOMIC_SEQ_CST);"])
         if pick == 18 and self.chance(0.5): return f"if ({self.rare()}) {r.choice(['break', 'continue', 'return s ^ x'])};"
@@ -233,7 +228,7 @@ class Kernel:
         if form in (3, 4):
             length = self.array("L")
             return f"for ({type} {j} = 0; {j} < ({type}){length.name}[{self.index(1)}]; {j}++) {{ {row()} }}"
-        if form == 5: return f"{{ {type} {j} = 0; do {{ {row_end(row(), j)} }} while (++{j} < ({type})w); }}"
+        if form == 5: return f"{{ {type} {j} = 0; do {{ {row()} }} while (++{j} < ({type})w); }}"
         if form == 6:
             ends = self.array("E")
             return f"for ({ends.type} {j} = {ends.name}[{self.i}]; {j} < {ends.name}[{self.i} + 1]; {j}++) {{ {self.scoped(self.walks, j, depth)} }}"
@@ -252,7 +247,7 @@ class Kernel:
         variables.append(name)
         text = self.block(depth)
         variables.remove(name)
-        return text.replace("break;", "break;")
+        return text
 
     def loop(self):
         r = self.r
@@ -275,7 +270,7 @@ class Kernel:
         elif form == 4: head = f"for ({t} i = {count}; i-- > 0;) {{ {body} }}"
         elif form == 5: head = f"for (i64 i = n - 1; i >= 0; i--) {{ {body} }}"
         elif form == 6: head = f"for (i64 i = {r.randrange(3)}; i < n; i += {r.choice([1, 2, 3, 5])}) {{ {body} }}"
-        elif form == 7: head = f"if (n > 0) {{ i64 i = 0; do {{ {row_end(body, 'i')} }} while (++i < n); }}"
+        elif form == 7: head = f"if (n > 0) {{ i64 i = 0; do {{ {body} }} while (++i < n); }}"
         else: head = f"{{ i64 last = n; for ({t} i = 0; i != ({t}){'last' if t not in ('u8', 'i16') else 'less(last, 100)'}; ++i) {{ {body} }} }}"
         text = " ".join(self.before) + "\n  " + head
         if self.carried: text += f"\n  s += {self.carried};"
@@ -289,7 +284,6 @@ class Kernel:
         self.before = []
         released = self.chance(0.4)
         use = self.block(0)
-        use = use.replace("helped_", "helped_")
         form = r.randrange(6)
         if released:
             ahead = r.choice(["struct node *q = p->next; {use} release(p); p = q;", "{use} struct node *q = p; p = p->next; release(q);"]).replace("{use}", use)
@@ -393,7 +387,7 @@ class Kernel:
         carried = self.fresh("c")
         after = r.choice([f"{carried} = p->at;", f"{carried} = p->at & {self.index(0)};", ""])
         free = r.choice(["Q[i] = NULL; release(p);", "release(p);"]) if self.released else r.choice(["", "p->value += s;", "Q[i] = Q[i / 2];"])
-        body = "\n".join(line for line in [body]).replace("continue;", "s++;").replace("break;", "s++;") if self.released else body
+        body = body.replace("continue;", "s++;").replace("break;", "s++;") if self.released else body
         body = body.replace("return s ^ x;", "s++;") if self.released else body
         use = r.choice([f"s += {self.array('A').name}[{carried}];", f"s += {self.array('A').name}[p->at];", f"for (i64 k = {carried} & 7; k < (p->at & 15); k++) s += k * {self.array('W').name}[i * w + (k & w - 1)];", "s += p->value;"])
         return f"int {carried} = 0; for (i64 i = 0; i < n; i++) {{ struct node *p = Q[i]; {use} {body} {after} {free} }} s += {carried};"
@@ -461,11 +455,6 @@ class Kernel:
             if a.storage != "global": lines.append(f"  unfenced({name}, ({count}) * sizeof *{name});")
         lines.append("  printf(\" %llx\\n\", (unsigned long long)s);\n}")
         return "\n".join(lines)
-
-
-def row_end(body, variable):
-    """In a loop that counts in its condition `continue` goes there, which is as it should be."""
-    return body
 
 
 GLOBAL = {"I": "1 << 17", "A": "1 << 17", "P": "(1 << 17) + 64", "W": "1 << 20", "X": "1 << 20", "L": "(1 << 17) + 64"}
