@@ -24,6 +24,7 @@
 //! | `kernel_limit` | limits as the kernel has them |
 //! | `memory_limit` | limits on address space and data that the program sets |
 //! | `parent_death` | the program ends with its launcher |
+//! | `capabilities` | what a thread may do |
 //! | `single_thread` | calls for which threads of ours are away |
 //! | `thread_vectors` | what libc allocates when it starts a thread of ours |
 //! | `segment` | shared memory of the launcher's |
@@ -50,6 +51,7 @@ mod brk;
 #[cfg(not(feature = "local-only"))]
 mod build_id;
 mod caller;
+mod capabilities;
 mod census;
 #[cfg(not(feature = "local-only"))]
 mod confine;

@@ -8,6 +8,7 @@
 //! Not hidden: `/proc/PID/limits`, limits set past libc. Not limited: what libc maps for itself (stacks of threads, its own heap),
 //! although it counts, and programs that cannot be managed.
 
+use crate::capabilities::Capabilities;
 use crate::kernel_limit;
 use crate::proc_file::ProcFile;
 use crate::region_map::{self, Kind, RegionMap};
@@ -168,15 +169,10 @@ fn counted(mut statm: impl Read) -> Option<Account> {
     Some(Account { address_space: bytes(0)?, data: bytes(4)? })
 }
 
-/// Whether the calling thread has `CAP_SYS_RESOURCE` (24), as setrlimit(2) asks of one that raises a hard limit.
+/// Whether the calling thread may raise a hard limit: setrlimit(2).
 fn may_raise() -> bool {
-    const VERSION_3: u32 = 0x2008_0522;
-    const SYS_RESOURCE: u32 = 1 << 24;
-    let header = [VERSION_3, 0];
-    let mut sets = [0u32; 6];
-    // SAFETY: a header and the two triples (effective, permitted, inheritable) of capget(2)'s version 3.
-    let rc = unsafe { libc::syscall(libc::SYS_capget, header.as_ptr(), sets.as_mut_ptr()) };
-    rc == 0 && sets[0] & SYS_RESOURCE != 0
+    const SYS_RESOURCE: usize = 24;
+    Capabilities::of(0).is_some_and(|capabilities| capabilities.has(SYS_RESOURCE))
 }
 
 #[cfg(test)]

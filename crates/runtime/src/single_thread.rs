@@ -13,6 +13,7 @@
 //! signals blocked, and touches near memory only; the threads that come back need nothing of an allocator of the program's.
 //! Decision 0079 (threads leave for a call).
 
+use crate::capabilities::Capabilities;
 use crate::inline::raw;
 use crate::interpose::threads::are_started_by_libc;
 use crate::{Pager, errno, heap, libc_heap, on_near_stack};
@@ -136,11 +137,11 @@ pub fn setns(fd: c_int, kinds: c_int) -> Option<c_long> {
 /// Whether a thread of ours may do other things than the calling one, as far as can be told: one that is about to begin its work is not
 /// known by its number yet.
 pub fn rights_differ() -> bool {
-    let (Some(pager), Some(mine)) = (crate::pager(), Rights::of(0)) else { return false };
+    let (Some(pager), Some(mine)) = (crate::pager(), Capabilities::of(0)) else { return false };
     let mut known = 0;
     let differ = pager.any_thread(|thread| {
         known += 1;
-        Rights::of(thread) != Some(mine)
+        Capabilities::of(thread) != Some(mine)
     });
     differ || known < thread::ours()
 }
@@ -152,25 +153,4 @@ pub fn with_equal_rights(call: impl FnOnce() -> c_int) -> c_int {
     let (answer, error) = alone(pager, || (call(), errno::get()));
     errno::set(error);
     answer
-}
-
-/// What a thread may do: capabilities(7).
-#[repr(C)]
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
-struct Rights {
-    /// Effective, permitted, inheritable: the lower halves, then the upper ones.
-    sets: [[u32; 3]; 2],
-}
-
-impl Rights {
-    /// Those of a thread; 0: the calling one. `None`: there is no such thread, or the kernel does not say.
-    fn of(thread: u32) -> Option<Rights> {
-        /// `_LINUX_CAPABILITY_VERSION_3`.
-        const VERSION: u32 = 0x2008_0522;
-        let (mut header, mut rights) = ([VERSION, thread], Rights::default());
-        // SAFETY: header and sets are as capget(2) takes them.
-        let done =
-            unsafe { raw::call(libc::SYS_capget, [header.as_mut_ptr().addr(), (&raw mut rights).addr(), 0, 0, 0, 0]) };
-        (done == 0).then_some(rights)
-    }
 }
