@@ -71,6 +71,7 @@ impl Beside {
             Source::Blocks => 1,
             Source::Tape => 2,
             Source::Hints(site) => 3 + u32::from(site),
+            Source::Inherited => u32::MAX,
         }
     }
 
@@ -79,6 +80,7 @@ impl Beside {
             0 => Source::Prefetcher,
             1 => Source::Blocks,
             2 => Source::Tape,
+            u32::MAX => Source::Inherited,
             word => Source::Hints(u16::try_from(word - 3).unwrap_or(u16::MAX)),
         }
     }
@@ -287,14 +289,14 @@ impl PrefetchCache {
         GiveBack::Unused
     }
 
-    /// In the child of a fork, which has a row of its own: inherited pages that wait count there, too, but for no place that gives hints: those
-    /// of the parent's have other numbers there.
+    /// In the child of a fork, which has a row of its own: inherited pages that wait count there, too, but for no place that gives hints, and
+    /// for no other source: those of the parent's have other numbers there.
     pub(crate) fn count_inherited(&self) {
         let list = self.list();
         self.pages.row().prefetched_unmapped_pages.fetch_add(list.cached().into(), Relaxed);
         for beside in list.iter().map(|slot| &self.beside[slot as usize]) {
             if matches!(beside.source(), Source::Hints(_)) {
-                beside.source.store(Beside::word(Source::default()), Relaxed);
+                beside.source.store(Beside::word(Source::Inherited), Relaxed);
                 beside.mapped.store(0, Relaxed);
             }
         }
@@ -316,7 +318,7 @@ impl PrefetchCache {
         let page = page.unwrap_or(PageNo(u32::MAX));
         self.driver.used(source, page, mapped);
         turn.note(|| Step::Used { page, slot: slot.index(), mapped });
-        !matches!(source, Source::Hints(_))
+        !matches!(source, Source::Hints(_) | Source::Inherited)
     }
 }
 

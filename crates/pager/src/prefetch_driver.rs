@@ -215,7 +215,7 @@ impl PrefetchDriver {
     pub(crate) fn came(&self, wanted: &Prefetch, pages: u32) {
         let row = self.pages.row();
         match wanted.source() {
-            Source::Prefetcher | Source::Tape => {}
+            Source::Prefetcher | Source::Tape | Source::Inherited => {}
             Source::Blocks => {
                 let mut requests = self.requests();
                 requests.arbiter.came(wanted, pages);
@@ -237,7 +237,7 @@ impl PrefetchDriver {
 
     /// Tells the source of `page`, which waited unmapped, that it was used, and `mapped` pages beside it.
     pub(crate) fn used(&self, source: Source, page: PageNo, mapped: u32) {
-        if matches!(source, Source::Prefetcher | Source::Tape) {
+        if matches!(source, Source::Prefetcher | Source::Tape | Source::Inherited) {
             return;
         }
         let (mut requests, row) = (self.requests(), self.pages.row());
@@ -253,6 +253,9 @@ impl PrefetchDriver {
 
     /// The same of pages that were not used.
     pub(crate) fn wasted(&self, source: Source, page: PageNo, mapped: u32) {
+        if source == Source::Inherited {
+            return;
+        }
         let (mut requests, row) = (self.requests(), self.pages.row());
         requests.arbiter.wasted(source, page, mapped + 1);
         if let Source::Hints(site) = source {

@@ -161,7 +161,7 @@ impl Arbiter {
     /// `page`, which was fetched ahead and waited unmapped, is used; with those that are taken for used with it, `pages` pages.
     pub fn used(&mut self, source: Source, page: PageNo, pages: u32) {
         match source {
-            Source::Prefetcher | Source::Tape => {}
+            Source::Prefetcher | Source::Tape | Source::Inherited => {}
             Source::Blocks => self.blocks.used(page),
             Source::Hints(site) => self.hints.used(site, pages),
         }
@@ -172,7 +172,7 @@ impl Arbiter {
         match source {
             Source::Prefetcher => self.prefetcher.wasted(page, pages),
             // Blocks count those that are used; of a set a part is planned for nothing.
-            Source::Blocks | Source::Tape => {}
+            Source::Blocks | Source::Tape | Source::Inherited => {}
             Source::Hints(site) => self.hints.wasted(site, pages),
         }
     }

@@ -215,6 +215,8 @@ pub enum Source {
     Blocks,
     /// Hints of a site.
     Hints(u16),
+    /// Hints of the process that this one was forked from, which give nothing to learn here.
+    Inherited,
 }
 
 /// Pages to bring in ahead of the program, as one of the sources of the arbiter asks for them.

@@ -49,6 +49,8 @@ struct Script {
     wanted: Arc<Mutex<Vec<PageNo>>>,
     /// What it was told: pages that arrived, and those that are to be forgotten.
     told: Arc<Mutex<Vec<(PageNo, bool)>>>,
+    /// How often it was told, as the prefetcher, that a page which was read ahead was used, or was not.
+    heard: Arc<AtomicUsize>,
 }
 
 impl EvictionPolicy for Script {
@@ -75,11 +77,13 @@ impl EvictionPolicy for Script {
 }
 
 /// Reads nothing ahead.
-struct Never;
-
-impl Prefetcher for Never {
-    fn requested(&mut self, _: PageNo, _: Request, _: Thread) -> Option<PrefetchWindow> {
+impl Prefetcher for Script {
+    fn requested(&mut self, _: PageNo, request: Request, _: Thread) -> Option<PrefetchWindow> {
+        self.heard.fetch_add(usize::from(request == Request::PrefetchHit), Relaxed);
         None
+    }
+    fn wasted(&mut self, _: PageNo, _: u32) {
+        self.heard.fetch_add(1, Relaxed);
     }
 }
 
@@ -227,7 +231,7 @@ impl Stage {
             backend: Arc::clone(&backend),
             paths: None,
             policy: Box::new(script.clone()),
-            arbiter: Arbiter::new(Box::new(Never)),
+            arbiter: Arbiter::new(Box::new(script.clone())),
             prefetch_cache_pages: Some(CACHE_PAGES),
             row,
             // A point may hold one of them.
