@@ -358,8 +358,8 @@ impl ReadAhead {
             return batch;
         }
         let taken = self.take_hints(HELP_LOOKED_AT_MAX);
-        if taken.is_some() {
-            // This thread fetches a part of it, and the read-ahead thread has seen no hint when it goes to sleep.
+        if taken.is_some() || !self.hints.is_empty() {
+            // This thread fetches a part of it, or leaves hints, and the read-ahead thread has seen none when it goes to sleep.
             self.queue.wake();
         }
         taken

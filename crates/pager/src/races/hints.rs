@@ -229,6 +229,26 @@ fn hints_that_a_fault_has_taken_wake_the_thread_that_reads_ahead() {
     on_simulated(FaultPath::Inline, compressed, Arc::new(race));
 }
 
+/// The same where the pages that the fault has looked at are local, so that it has made nothing of them: the rest comes.
+#[test]
+fn hints_that_a_fault_has_left_wake_the_thread_that_reads_ahead() {
+    const LOCAL: Run = Run { first: PageNo(100), pages: 512, tag: 0 };
+    on(FaultPath::Inline, |stage| {
+        let (hinted, waited_for) = (PageNo(LOCAL.first.0 + LOCAL.pages), PAGE);
+        (0..LOCAL.pages).for_each(|at| stage.touch(PageNo(LOCAL.first.0 + at)));
+        [hinted, waited_for].into_iter().for_each(|page| stage.send_far(page, 12));
+        let idle = stage.hold(Point::ReadAheadIdle, PageNo(0));
+        stage.pager.start_all().unwrap();
+        let idle = idle.reached();
+        assert!(stage.pager.beside.read_ahead.hint(Run { pages: LOCAL.pages + 1, ..LOCAL }));
+        stage.check(waited_for, 12);
+        assert_eq!(stage.state(hinted), State::Remote, "the fault has not come to it");
+        idle.release();
+        stage.wait_for(hinted, State::Resident);
+        stage.check(hinted, 12);
+    });
+}
+
 /// In a child places that give hints are numbered anew: what waits there for a place of its parent's is of none.
 #[test]
 fn what_waits_for_a_parents_hints_counts_for_no_place_of_a_child() {
