@@ -334,9 +334,11 @@ void Transform::fetchRanges(const Access &access, Value *from, Value *to) {
   end->addIncoming(none, before);
   // Freeze: a condition depends on them.
   Value *begins = builder_.CreateFreeze(position(access, iteration, false)), *ends = builder_.CreateFreeze(position(access, iteration, true));
-  // A range of nothing may have a length like -1, and indices out of order any; of a range that is long without them the beginning is fetched.
+  // A range of nothing may have a length like -1, or like 2^32 - 1 where its loop counts in 32 bits, and indices out of order any; of a range that is
+  // long without them, and whose loop is entered in each iteration, the beginning is fetched.
   Value *length = difference(ends, begins);
-  if (access.loads.empty()) ends = builder_.CreateSelect(builder_.CreateICmpSGE(length, number(rangeMax)), builder_.CreatePtrAdd(begins, number(rangeMax - 1)), ends);
+  bool isWalked = analyses_.dominators.dominates(access.holder->getLoopPreheader(), loop_.getLoopLatch());
+  if (access.loads.empty() && isWalked) ends = builder_.CreateSelect(builder_.CreateICmpSGE(length, number(rangeMax)), builder_.CreatePtrAdd(begins, number(rangeMax - 1)), ends);
   ends = builder_.CreateSelect(builder_.CreateICmpULT(difference(ends, begins), number(rangeMax)), ends, begins);
   Value *follows = builder_.CreateAnd(builder_.CreateICmpULE(difference(begins, end), number(page)),
                                       builder_.CreateICmpULT(difference(end, start), number(rangeMax)));

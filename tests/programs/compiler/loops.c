@@ -192,6 +192,14 @@ KERNEL double plainly(const double *values, long count) {
     return sum;
 }
 
+/* Rows of which the loop inside ends with a number of 32 bits, that is below 0 in the last ones. */
+KERNEL double triangle(const double *elements, int rows, int columns) {
+    double sum = 0;
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < columns - i; j++) sum += elements[i * 512L + j];
+    return sum;
+}
+
 int main(void) {
     enum { COUNT = 200000, ROWS = 20000, NODES = 20000, ITEMS = 4000 };
     double *values = pages(COUNT * sizeof *values);
@@ -279,6 +287,10 @@ int main(void) {
     sum = far_apart(long_rows, few, columns_apart, apart);
     REPORT();
     printf("%.0f %.0f %.0f %.0f\n", sum, own_rows(side, side), sliding_rows(COUNT, width), scattered_rows(starts, COUNT, width));
+    double *rows_of_less = pages(200 * 512 * sizeof *rows_of_less);
+    WATCH(rows_of_less, 200 * 512 * sizeof *rows_of_less);
+    printf("%.0f\n", triangle(rows_of_less, 200, (int)width));
+    REPORT();
 
     int *places = pages(COUNT * sizeof *places);
     char *wanted = pages(COUNT);

@@ -158,7 +158,7 @@ fn recorded(test: &str) -> Result<()> {
             check(words.first().copied().unwrap_or_default(), &seen, distance != "0")
                 .with_context(|| format!("{distance}: {line}"))?;
         }
-        ensure!(objects == 16, "{distance}: {report}");
+        ensure!(objects == 17, "{distance}: {report}");
     }
     Ok(())
 }
