@@ -26,6 +26,7 @@ struct Access {
   unsigned lead = 1;              // distances ahead: what others' addresses depend on arrives before those are computed
   Eviction evict = Eviction::Never;
   bool wanted = false;            // the plan says that it is to leave
+  const llvm::SCEV *apart = nullptr; // it is evicted only where this, which does not change in the loop, is not below 0; null: always
   std::string kept;               // why it is not evicted
   bool writes = false;
   bool overwrites = false;        // the loop stores every byte of it: nothing is fetched

@@ -47,20 +47,29 @@ static std::string usedAgain(const Access &access, Loop &loop, FunctionAnalyses 
   return "";
 }
 
-// Whether each iteration's range begins where the one before ends, or behind it: what is left behind was walked, and comes no more.
-static bool ascends(const Access &access, const Loop &loop, ScalarEvolution &evolution) {
+// Not below 0 where each iteration's range begins where the one before ends, or behind it: what is left behind was walked, and comes no more.
+// Null: that cannot be told before the loop runs.
+static const SCEV *apart(const Access &access, const Loop &loop, ScalarEvolution &evolution) {
   Type *number = Type::getInt64Ty(evolution.getContext());
   const SCEV *begin = access.address, *length = evolution.getConstant(number, access.bytes);
+  SmallVector<const SCEV *, 4> all; // of which none is below 0
   auto *inner = dyn_cast<SCEVAddRecExpr>(begin);
   for (; inner && inner->getLoop() != &loop; inner = dyn_cast<SCEVAddRecExpr>(begin)) {
-    const SCEV *step = inner->getStepRecurrence(evolution), *taken = evolution.getBackedgeTakenCount(inner->getLoop());
-    if (!inner->isAffine() || !evolution.isKnownNonNegative(step)) return false;
-    length = evolution.getAddExpr(length, evolution.getMulExpr(evolution.getNoopOrSignExtend(step, number), evolution.getTruncateOrZeroExtend(taken, number)));
+    if (!inner->isAffine()) return nullptr;
+    const SCEV *step = evolution.getNoopOrSignExtend(inner->getStepRecurrence(evolution), number);
+    const SCEV *taken = evolution.getTruncateOrZeroExtend(evolution.getBackedgeTakenCount(inner->getLoop()), number);
+    length = evolution.getAddExpr(length, evolution.getMulExpr(step, taken));
+    all.push_back(step);
     begin = inner->getStart();
   }
-  if (!inner || !inner->isAffine()) return false;
-  const SCEV *step = evolution.getNoopOrSignExtend(inner->getStepRecurrence(evolution), number);
-  return evolution.isKnownNonNegative(evolution.getMinusSCEV(step, length));
+  if (!inner || !inner->isAffine()) return nullptr;
+  all.push_back(evolution.getMinusSCEV(evolution.getNoopOrSignExtend(inner->getStepRecurrence(evolution), number), length));
+  if (any_of(all, [&](const SCEV *one) { return evolution.isKnownNegative(one); })) return nullptr;
+  erase_if(all, [&](const SCEV *one) { return evolution.isKnownNonNegative(one); });
+  const SCEV *least = all.empty() ? evolution.getZero(number) : evolution.getSMinExpr(all);
+  SCEVExpander expander(evolution, "hinterland");
+  bool isKnown = evolution.isLoopInvariant(least, &loop) && expander.isSafeToExpandAt(least, loop.getLoopPreheader()->getTerminator());
+  return isKnown ? least : nullptr;
 }
 
 // What the plan says of the place where the object is allocated.
@@ -87,9 +96,11 @@ void decideEviction(Access &access, const LoopDecision &decision, const LoopWish
   }
   if (!isIdentifiedObject(access.object) && !isa<Argument>(access.object)) return keep("which object it is cannot be told");
   if (auto why = usedAgain(access, *decision.loop, analyses); !why.empty()) return keep(why);
-  if (access.pattern == Pattern::Nest && !ascends(access, *decision.loop, analyses.evolution)) return keep("its ranges may come again");
-  if (analyses.own.contains(access.object)) access.evict = Eviction::Now;
-  else keep("others may use it, and no plan says that it is walked once");
+  const SCEV *between = access.pattern == Pattern::Nest ? apart(access, *decision.loop, analyses.evolution) : nullptr;
+  if (access.pattern == Pattern::Nest && !between) return keep("its ranges may come again");
+  if (!analyses.own.contains(access.object)) return keep("others may use it, and no plan says that it is walked once");
+  access.evict = Eviction::Now;
+  if (between && !between->isZero()) access.apart = between;
 }
 
 } // namespace hinterland

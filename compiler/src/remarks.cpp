@@ -18,7 +18,7 @@ static std::string objectName(const Access &access) {
 
 static std::string eviction(const Access &access) {
   switch (access.evict) {
-  case Eviction::Now: return "evicted behind";
+  case Eviction::Now: return access.apart ? "evicted behind where its ranges do not overlap" : "evicted behind";
   case Eviction::Soon: return "evicted behind when room is needed";
   case Eviction::Never: return "not evicted: " + access.kept;
   }

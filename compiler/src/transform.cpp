@@ -374,6 +374,10 @@ void Transform::evictBehind() {
     Value *here = position(access, first_, false, &current_);
     Value *length = difference(here, left);
     length = builder_.CreateSelect(builder_.CreateICmpULT(length, number(rangeMax)), length, number(0));
+    if (access.apart) {
+      Value *apart = builder_.CreateFreeze(slices_->lower(access.apart, SliceLowering::Iterations(), builder_));
+      length = builder_.CreateSelect(builder_.CreateICmpSGE(apart, number(0)), length, number(0));
+    }
     hintCall(Call::LoopEvict, {left, length, builder_.getInt32(access.evict == Eviction::Soon)});
     Value *next = builder_.CreatePtrAdd(here, number(1 - page));
     next = builder_.CreateSelect(builder_.CreateIsNull(first_), here, next);

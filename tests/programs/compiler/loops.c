@@ -200,6 +200,50 @@ KERNEL double triangle(const double *elements, int rows, int columns) {
     return sum;
 }
 
+/* Rows that ascend where their numbers say so, which are known when the loop runs. */
+KERNEL double own_int_rows(int rows, int columns) {
+    double *matrix = malloc((size_t)rows * columns * sizeof *matrix), sum = 0;
+    for (int i = 0; i < rows * columns; i++) matrix[i] = (double)(i % 7);
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < columns; j++) sum += matrix[(size_t)i * columns + j];
+    free(matrix);
+    return sum;
+}
+
+KERNEL double own_halves(long rows, long columns) {
+    double *matrix = malloc((size_t)(rows * columns) * sizeof *matrix), sum = 0;
+    for (long i = 0; i < rows * columns; i++) matrix[i] = (double)(i % 7);
+    for (long i = 0; i < rows; i++)
+        for (long j = 0; j < columns; j += 2) sum += matrix[i * columns + j];
+    free(matrix);
+    return sum;
+}
+
+KERNEL double own_padded_rows(long rows, long columns, long apart) {
+    double *matrix = malloc((size_t)(rows * apart + columns) * sizeof *matrix), sum = 0;
+    for (long i = 0; i < rows * apart + columns; i++) matrix[i] = (double)(i % 7);
+    for (long i = 0; i < rows; i++)
+        for (long j = 0; j < columns; j++) sum += matrix[i * apart + j];
+    free(matrix);
+    return sum;
+}
+
+KERNEL double own_planes(long planes, long rows, long columns) {
+    double *matrix = malloc((size_t)(planes * rows * columns) * sizeof *matrix), sum = 0;
+    for (long i = 0; i < planes * rows * columns; i++) matrix[i] = (double)(i % 7);
+    for (long i = 0; i < planes; i++)
+        for (long j = 0; j < rows; j++)
+            for (long k = 0; k < columns; k++) sum += matrix[(i * rows + j) * columns + k];
+    free(matrix);
+    return sum;
+}
+
+/* What a kernel computes whose memory is not watched; with the recorder, how much it evicts. */
+static void unwatched(const char *kernel, double sum) {
+    printf("%s %.0f\n", kernel, sum);
+    if (recorder_evicted) recorder_evicted(kernel);
+}
+
 int main(void) {
     enum { COUNT = 200000, ROWS = 20000, NODES = 20000, ITEMS = 4000 };
     double *values = pages(COUNT * sizeof *values);
@@ -286,7 +330,14 @@ int main(void) {
     WATCH(long_rows, (size_t)(columns_apart * apart) * sizeof *long_rows);
     sum = far_apart(long_rows, few, columns_apart, apart);
     REPORT();
-    printf("%.0f %.0f %.0f %.0f\n", sum, own_rows(side, side), sliding_rows(COUNT, width), scattered_rows(starts, COUNT, width));
+    printf("%.0f %.0f\n", sum, scattered_rows(starts, COUNT, width));
+    unwatched("own_rows", own_rows(side, side));
+    unwatched("own_int_rows", own_int_rows((int)side, (int)side));
+    unwatched("own_halves", own_halves(side, side));
+    unwatched("own_padded_rows", own_padded_rows(side, side - 9, side));
+    unwatched("own_planes", own_planes(few, side, width));
+    unwatched("overlapping_rows", own_padded_rows(side, side, side - 9));
+    unwatched("sliding_rows", sliding_rows(COUNT, width));
     double *rows_of_less = pages(200 * 512 * sizeof *rows_of_less);
     WATCH(rows_of_less, 200 * 512 * sizeof *rows_of_less);
     printf("%.0f\n", triangle(rows_of_less, 200, (int)width));

@@ -23,7 +23,7 @@ static struct object {
     unsigned pages, fetched_before, late, outside, evicted, again;
     unsigned char fetched[PAGES_MAX], touched[PAGES_MAX], left[PAGES_MAX];
 } objects[OBJECTS_MAX];
-static unsigned count, strayed, begins, ends, promised;
+static unsigned count, strayed, begins, ends, promised, elsewhere; /* elsewhere: pages evicted while nothing is watched */
 
 static struct object *object_of(uintptr_t address) {
     for (unsigned i = 0; i < count; i++)
@@ -71,7 +71,12 @@ void recorder_report(void) {
                 object->evicted, object->again);
     }
     fprintf(stderr, "strayed %u begins %u ends %u promised %u\n", strayed, begins, ends, promised);
-    count = strayed = begins = ends = promised = 0;
+    count = strayed = begins = ends = promised = elsewhere = 0;
+}
+
+void recorder_evicted(const char *kernel) {
+    fprintf(stderr, "%s evicted %u\n", kernel, elsewhere);
+    elsewhere = 0;
 }
 
 struct hinterland_loop {
@@ -99,7 +104,11 @@ static void fetchv(struct hinterland_loop *loop, const void *const *addresses, s
 static void evict(struct hinterland_loop *loop, const void *address, size_t bytes, int soon) {
     (void)loop, (void)soon;
     uintptr_t begin = ((uintptr_t)address + PAGE - 1) / PAGE * PAGE, end = ((uintptr_t)address + bytes) / PAGE * PAGE;
-    if (!count || begin >= end) return;
+    if (begin >= end) return;
+    if (!count) {
+        elsewhere += (end - begin) / PAGE;
+        return;
+    }
     struct object *object = object_of(begin);
     if (!object || end > object->end) {
         strayed++;

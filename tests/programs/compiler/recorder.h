@@ -7,3 +7,5 @@
 extern void recorder_watch(const char *name, void *object, size_t bytes) __attribute__((weak));
 /* Writes what was seen of it since to standard error, and stops watching. */
 extern void recorder_report(void) __attribute__((weak));
+/* Writes how many pages were evicted while nothing was watched, since it last wrote. */
+extern void recorder_evicted(const char *kernel) __attribute__((weak));

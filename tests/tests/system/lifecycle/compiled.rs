@@ -136,7 +136,7 @@ fn recorded(test: &str) -> Result<()> {
         command.env("LD_PRELOAD", &recorder).env("HINTED_DISTANCE", distance);
         let (output, report) = printed(&mut command)?;
         ensure!(output == expected, "{distance}: {output}");
-        let mut objects = 0;
+        let (mut objects, mut kernels) = (0, 0);
         for line in report.lines() {
             let words: Vec<&str> = line.split(' ').collect();
             let number = |name: &str| -> Result<u32> {
@@ -146,6 +146,16 @@ fn recorded(test: &str) -> Result<()> {
             if words.first() == Some(&"strayed") {
                 ensure!(number("strayed")? == 0, "{distance}: {line}");
                 ensure!(number("begins")? > 0, "{distance}: {line}");
+                continue;
+            }
+            if words.get(1) == Some(&"evicted") {
+                // Only what comes no more.
+                let evicts = distance != "0" && !line.starts_with("overlapping_") && !line.starts_with("sliding_");
+                ensure!(
+                    (number("evicted")? > 40) == evicts && (number("evicted")? > 0) == evicts,
+                    "{distance}: {line}"
+                );
+                kernels += 1;
                 continue;
             }
             objects += 1;
@@ -158,7 +168,7 @@ fn recorded(test: &str) -> Result<()> {
             check(words.first().copied().unwrap_or_default(), &seen, distance != "0")
                 .with_context(|| format!("{distance}: {line}"))?;
         }
-        ensure!(objects == 17, "{distance}: {report}");
+        ensure!(objects == 17 && kernels == 7, "{distance}: {report}");
     }
     Ok(())
 }
