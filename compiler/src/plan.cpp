@@ -150,10 +150,14 @@ bool names(const FunctionPlan &planned, const DISubprogram *program, StringRef l
 
 const FunctionPlan *planOf(const Plan &plan, const DISubprogram *program, StringRef linkage) {
   const FunctionPlan *found = nullptr;
+  unsigned rank = 0;
   for (const FunctionPlan &planned : plan.functions) {
     if (!names(planned, program, linkage)) continue;
-    if (planned.symbol == linkage || !planned.file.empty()) return &planned;
-    if (!found) found = &planned;
+    // The symbol is one function's; a symbol that is another's, as of a sibling with other parameters or of another build, is the least.
+    unsigned own = planned.symbol == linkage ? 4 : !planned.symbol.empty() ? 1 : !planned.file.empty() ? 3 : 2;
+    if (own <= rank) continue;
+    found = &planned;
+    rank = own;
   }
   return found;
 }

@@ -65,7 +65,7 @@ struct Plan {
 // Whether the plan means a function; `linkage`: its mangled name, or what is known of it.
 bool names(const FunctionPlan &planned, const llvm::DISubprogram *program, llvm::StringRef linkage);
 
-// What the plan says of a function; null: nothing. Of several that mean it, one whose symbol or file says so.
+// What the plan says of a function; null: nothing. Of several that mean it, one whose symbol says so, else one whose file does.
 const FunctionPlan *planOf(const Plan &plan, const llvm::DISubprogram *program, llvm::StringRef linkage);
 
 // Whether the plan means an allocation at a place; `function`: whose code that is.

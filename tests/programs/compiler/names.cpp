@@ -42,6 +42,18 @@ template <class T> __attribute__((noinline)) T nested(const std::vector<std::vec
   return sum;
 }
 
+__attribute__((noinline)) double over(const double *values, const long *index, unsigned long count) {
+  double sum = 0;
+  for (unsigned long i = 0; i < count; i++) sum += values[index[i]];
+  return sum;
+}
+
+__attribute__((noinline)) double over(const float *values, const long *index, unsigned long count) {
+  double sum = 0;
+  for (unsigned long i = 0; i < count; i++) sum += values[index[i]];
+  return sum;
+}
+
 } // namespace shapes
 
 int main(int count, char **) {
@@ -50,6 +62,9 @@ int main(int count, char **) {
   const shapes::Grid<long> grid{index, index};
   std::vector<std::vector<long>> rows(1, std::vector<long>(words, 1));
   long sum = grid.gather(words) + grid(words) + shapes::hidden(index, index, words) + shapes::nested(rows, index);
+  std::vector<double> doubles(words, 1);
+  std::vector<float> floats(words, 1);
+  sum += shapes::over(doubles.data(), index, words) + shapes::over(floats.data(), index, words);
   for (unsigned long i = 0; i < words; i++) sum += index[i];
   printf("%ld\n", sum);
   free(index);
