@@ -61,10 +61,16 @@ void showMissing(const Plan &plan, Module &module, function_ref<OptimizationRema
   SmallPtrSet<const LoopPlan *, 16> met;
   SmallPtrSet<const SitePlan *, 16> sites;
   SmallPtrSet<const DISubprogram *, 16> seen;
+  SmallDenseSet<std::pair<const DISubprogram *, unsigned>, 32> lines;
   Function *first = nullptr;
   auto meet = [&](const DISubprogram *program, StringRef linkage) {
     for (const FunctionPlan &function : plan.functions)
       if (names(function, program, linkage)) functions.insert(&function);
+  };
+  auto meetLoop = [&](const DISubprogram *program, StringRef linkage, unsigned line) {
+    if (const FunctionPlan *planned = planOf(plan, program, linkage))
+      for (const LoopPlan &one : planned->loops)
+        if (one.line == line) met.insert(&one);
   };
   for (Function &function : module) {
     if (function.isDeclaration()) continue;
@@ -72,15 +78,16 @@ void showMissing(const Plan &plan, Module &module, function_ref<OptimizationRema
     meet(function.getSubprogram(), function.getName());
     for (Loop *loop : loops(function).getLoopsInPreorder())
       findPlace(*loop, [&](const DISubprogram *program, StringRef linkage, unsigned line) {
-        if (const FunctionPlan *planned = planOf(plan, program, linkage))
-          for (const LoopPlan &one : planned->loops)
-            if (one.line == line) met.insert(&one);
+        meetLoop(program, linkage, line);
         return false;
       });
     for (Instruction &instruction : instructions(function))
       for (const DILocation *place = instruction.getDebugLoc().get(); place; place = place->getInlinedAt()) {
         const DISubprogram *program = place->getScope()->getSubprogram();
-        if (seen.insert(program).second) meet(program, program->getLinkageName().empty() ? program->getName() : program->getLinkageName());
+        StringRef linkage = program->getLinkageName().empty() ? program->getName() : program->getLinkageName();
+        if (seen.insert(program).second) meet(program, linkage);
+        // Of a loop that was unrolled or became a call what it did is left.
+        if (lines.insert({program, place->getLine()}).second) meetLoop(program, linkage, place->getLine());
         if (!isa<CallBase>(instruction)) continue;
         for (const SitePlan &site : plan.sites)
           if (!sites.contains(&site) && names(site, place, function)) sites.insert(&site);

@@ -54,6 +54,10 @@ __attribute__((noinline)) double over(const float *values, const long *index, un
   return sum;
 }
 
+__attribute__((noinline)) void zero(long *words, unsigned long count) {
+  for (unsigned long i = 0; i < count; i++) words[i] = 0;
+}
+
 } // namespace shapes
 
 int main(int count, char **) {
@@ -67,6 +71,7 @@ int main(int count, char **) {
   sum += shapes::over(doubles.data(), index, words) + shapes::over(floats.data(), index, words);
   for (unsigned long i = 0; i < words; i++) sum += index[i];
   printf("%ld\n", sum);
+  shapes::zero(index, words);
   free(index);
   return 0;
 }
