@@ -432,6 +432,7 @@ class Kernel:
         k = self.number
         real = [a for a in self.arrays if a.storage != "own" and a.shared is None]
         lines = [f"static void drive{k}(i64 n, i64 size, i64 w, i64 stop, int round) {{", "  u64 mask = size - 1, s; (void)mask;"]
+        if self.nodes and self.released: lines.append("  if (n > 4096) n = 4096; /* a page each */")
         for a in real:
             count, name = LENGTHS[a.kind], a.name if a.storage not in ("global", "pointer") else f"{a.name}_{k}"
             if a.storage != "global": lines.append(f"  {'' if a.storage == 'pointer' else a.type + ' *'}{name} = fenced(({count}) * sizeof *{name}, {int(a.ends)});")

@@ -22,7 +22,9 @@ const FAR_PROGRAMS: u64 = 2;
 const FAR_PROGRAMS_FULL: u64 = 60;
 const SEEDS: &str = "HINTERLAND_TEST_SEEDS";
 /// Elements of its arrays where it is to page.
-const FAR_ELEMENTS: &str = "65536";
+const FAR_ELEMENTS: &str = "131072";
+/// Their local memory, less than such arrays have.
+const LOCAL: &str = "16M";
 
 /// The tests of this file.
 pub fn trials() -> Vec<Trial> {
@@ -98,7 +100,7 @@ fn link(test: &str, words: &[&str], code: &Path, to: &Path, compiler: impl Fn(&[
 }
 
 /// Checks the program of each seed, which is part of what went wrong. `check` says how many loops have hints.
-fn each(seeds: &Seeds, check: impl Fn(u64) -> Result<usize>) -> Result<()> {
+fn each(seeds: &Seeds, mut check: impl FnMut(u64) -> Result<usize>) -> Result<()> {
     let programs = seeds.seeds.end - seeds.seeds.start;
     let (mut with_hints, mut loops) = (0, 0);
     for seed in seeds.seeds.clone() {
@@ -133,15 +135,24 @@ fn answered(test: &str) -> Result<()> {
     })
 }
 
-/// Under Hinterland, with arrays of some MiB.
+/// Under Hinterland, with arrays that local memory does not hold.
 fn far(test: &str) -> Result<()> {
-    each(&seeds(5001, if suite::full() { FAR_PROGRAMS_FULL } else { FAR_PROGRAMS })?, |seed| {
+    let seeds = seeds(5001, if suite::full() { FAR_PROGRAMS_FULL } else { FAR_PROGRAMS })?;
+    let paths = ["inline", "monitor"];
+    let mut paged = [0; 2]; // pages that came back, by path
+    each(&seeds, |seed| {
         let builds = build(test, seed)?;
         let (expected, _) = printed(Command::new(&builds.plain).arg(FAR_ELEMENTS))?;
         let program = [builds.hinted.to_str().context("a path")?, FAR_ELEMENTS];
-        let path = ["inline", "monitor"][(seed % 2) as usize];
-        let options = ["--local", "16M", "--fault-path", path, "--quiet"];
-        Launch::new(test, &options, &program)?.run()?.expect(0, &expected)?;
+        let path = (seed % 2) as usize;
+        let options = ["--local", LOCAL, "--fault-path", paths[path], "--quiet"];
+        let ended = Launch::new(test, &options, &program)?.run()?;
+        let stats = ended.expect(0, &expected)?.stats()?;
+        paged[path] +=
+            ["major_faults", "prefetched_pages"].iter().filter_map(|figure| stats[figure].as_u64()).sum::<u64>();
         Ok(builds.loops)
-    })
+    })?;
+    println!("{paged:?} pages came back, by {paths:?}");
+    ensure!(!seeds.are_own || paged.iter().all(|pages| *pages > 0), "{paged:?} pages came back, by {paths:?}");
+    Ok(())
 }
