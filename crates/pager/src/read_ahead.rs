@@ -403,10 +403,6 @@ impl ReadAhead {
         drop(turn);
         let Some(number) = number else { return false };
         let is_fetched = self.fetch_now(number, LANDING_PAGES, scratch);
-        // A large block does not come in one load: the rest is the read-ahead thread's.
-        if self.queue.has_work() {
-            self.queue.wake();
-        }
         is_fetched && self.pages.state(page) != State::Remote
     }
 
@@ -443,6 +439,10 @@ impl ReadAhead {
     fn fetch_now(&self, number: u64, pages_max: usize, scratch: &mut Scratch) -> bool {
         let mut batch = Batch::default();
         self.claim_next(Some((number, pages_max)), &mut batch);
+        // The read-ahead thread may sleep, and has the rest to do: of a large block, or what had to wait for this window.
+        if self.queue.has_work() {
+            self.queue.wake();
+        }
         let Some(of) = batch.of.take().filter(|_| !batch.pages.is_empty()) else { return false };
         let pages = batch.pages.len() as u64;
         // The evictor makes room, not this thread: it has its page, or asks for it alone.

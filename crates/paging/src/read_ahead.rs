@@ -357,6 +357,26 @@ mod tests {
         let mut queue = WindowQueue::default();
         let with_key = PrefetchWindow { unmapped: Unmapped::Key(PageNo(40)), ..window(0, 1, 64) };
         queue.push(with_key);
+    #[test]
+    fn what_continues_a_batch_that_waits_for_frames_counts_as_waiting_once_it_can_be_served() {
+        let mut body = Body(WindowQueue::default(), (0..1000).collect());
+        for first in [0, 100] {
+            let pages = (first..first + 16).map(PageNo).collect();
+            body.0.push(Prefetch::Batch(TapeBatch { pages, key: None, thread: 0 }));
+        }
+        assert_eq!(body.0.waiting(), 1, "one after the other");
+        let mut batch = Claimed::default();
+        claim_next_batch(&mut body, &mut batch);
+        body.1.extend(batch.pages.drain(..));
+        body.0.refuse(batch.of.as_ref().unwrap());
+        assert!(body.0.waiting() == 0 && body.0.take_next().is_none());
+        // A thread that waits for a page of the first one fetches it.
+        claim_batch(&mut body, &mut batch, |queue| queue.get(1).cloned(), usize::MAX);
+        assert_eq!((batch.pages.len(), body.0.waiting()), (16, 1));
+        claim_next_batch(&mut body, &mut batch);
+        assert_eq!((batch.pages[0], body.0.waiting()), (100, 0));
+    }
+
         let of = |queue: &mut WindowQueue| queue.take_next().unwrap();
         let first = of(&mut queue);
         let mut mapped = MappedPages::of(&mut queue, &first);

@@ -142,22 +142,24 @@ impl WindowQueue {
         self.known.retain(|pending| Some(pending.number) != oldest);
     }
 
-    /// Windows that have pages left to look at.
+    /// Windows that have pages left to look at, and can be served now.
     pub fn waiting(&self) -> usize {
-        self.known.iter().filter(|pending| pending.is_waiting()).count()
+        self.known.iter().filter(|pending| self.is_next(pending)).count()
     }
 
-    /// Batches of hints among them.
+    /// Whether it can be served now: neither does it wait for frames, nor for the one that it continues.
+    fn is_next(&self, pending: &PendingWindow) -> bool {
+        pending.is_waiting() && !self.known.iter().any(|other| !other.is_claimed() && pending.continues(other))
+    }
+
+    /// Batches of hints that have pages left to look at.
     pub fn waiting_hinted(&self) -> usize {
         self.known.iter().filter(|pending| !pending.is_claimed() && pending.wanted.hinted().is_some()).count()
     }
 
     /// The window to serve now; it goes to the end of the queue.
     pub fn take_next(&mut self) -> Option<PendingWindow> {
-        let waits = |pending: &PendingWindow, other: &PendingWindow| !other.is_claimed() && pending.continues(other);
-        let is_next =
-            |pending: &PendingWindow| pending.is_waiting() && !self.known.iter().any(|other| waits(pending, other));
-        let at = self.known.iter().position(is_next)?;
+        let at = self.known.iter().position(|pending| self.is_next(pending))?;
         self.known.rotate_left(at + 1);
         self.known.back().cloned()
     }
