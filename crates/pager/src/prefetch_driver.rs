@@ -230,6 +230,13 @@ impl PrefetchDriver {
         }
     }
 
+    /// So many pages were mapped for hints, and no page that waits answers for them.
+    pub(crate) fn mapped_without_key(&self, wanted: &Prefetch, pages: u32) {
+        if pages > 0 {
+            self.requests().arbiter.mapped_without_key(wanted, pages);
+        }
+    }
+
     /// A page of what was asked for waits unmapped: it answers for so many pages that came before.
     pub(crate) fn answers_for(&self, wanted: &Prefetch) -> u32 {
         wanted.hinted().map_or(0, |_| self.requests().arbiter.answers_for(wanted))

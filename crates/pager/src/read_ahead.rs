@@ -605,6 +605,7 @@ impl ReadAhead {
             }
         }
         let turn = self.pages.decisions.turn();
+        self.driver.mapped_without_key(wanted, mapped.take_without_key(wanted));
         let report = self.queue.with(|queue| mapped.finish(queue, of, u32::try_from(pages).unwrap_or(u32::MAX)));
         self.count_block_pages();
         let key_is = report.map_or(Place::Elsewhere, |(key, pages)| self.cache.mapped_with(key, pages));

@@ -214,6 +214,11 @@ impl MappedPages {
         self.mapped += pages;
     }
 
+    /// Pages of a batch of hints which has no page that waits: they are left to the next key page of the site.
+    pub fn take_without_key(&mut self, wanted: &Prefetch) -> u32 {
+        if self.has_key || wanted.hinted().is_none() { 0 } else { std::mem::take(&mut self.mapped) }
+    }
+
     /// A page waits unmapped, and was told of those that were mapped before it.
     pub fn told_one_that_waits(&mut self) {
         (self.mapped, self.has_key) = (0, true);
@@ -237,7 +242,7 @@ impl MappedPages {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hinterland_policy::{TapeBatch, Unmapped};
+    use hinterland_policy::{HintBatch, TapeBatch, Unmapped};
     use std::collections::BTreeSet;
 
     fn window(first: u32, step: i64, pages: u32) -> PrefetchWindow {
@@ -353,11 +358,6 @@ mod tests {
     }
 
     #[test]
-    fn mapped_pages_are_reported_to_the_key_page_whichever_batch_has_it() {
-        let mut queue = WindowQueue::default();
-        let with_key = PrefetchWindow { unmapped: Unmapped::Key(PageNo(40)), ..window(0, 1, 64) };
-        queue.push(with_key);
-    #[test]
     fn what_continues_a_batch_that_waits_for_frames_counts_as_waiting_once_it_can_be_served() {
         let mut body = Body(WindowQueue::default(), (0..1000).collect());
         for first in [0, 100] {
@@ -377,6 +377,11 @@ mod tests {
         assert_eq!((batch.pages[0], body.0.waiting()), (100, 0));
     }
 
+    #[test]
+    fn mapped_pages_are_reported_to_the_key_page_whichever_batch_has_it() {
+        let mut queue = WindowQueue::default();
+        let with_key = PrefetchWindow { unmapped: Unmapped::Key(PageNo(40)), ..window(0, 1, 64) };
+        queue.push(with_key);
         let of = |queue: &mut WindowQueue| queue.take_next().unwrap();
         let first = of(&mut queue);
         let mut mapped = MappedPages::of(&mut queue, &first);
@@ -392,6 +397,24 @@ mod tests {
         let mut mapped = MappedPages::of(&mut queue, &third);
         mapped.add(9);
         assert_eq!(mapped.finish(&mut queue, &third, 9), Some((PageNo(40), 9)));
+    }
+
+    #[test]
+    fn mapped_pages_of_hints_do_not_wait_for_a_key_page_that_may_never_wait() {
+        let mut queue = WindowQueue::default();
+        let pages: Vec<PageNo> = (0..32).map(PageNo).collect();
+        let batch = HintBatch { pages: pages.into(), key: Some(PageNo(31)), site: 3 };
+        queue.push(Prefetch::Hinted(batch));
+        let of = queue.take_next().unwrap();
+        let mut mapped = MappedPages::of(&mut queue, &of);
+        mapped.add(16);
+        assert_eq!((mapped.take_without_key(&of.wanted), mapped.finish(&mut queue, &of, 16)), (16, None));
+        let mut mapped = MappedPages::of(&mut queue, &of);
+        mapped.add(9);
+        mapped.told_one_that_waits();
+        mapped.add(6);
+        let left = mapped.take_without_key(&of.wanted);
+        assert_eq!((left, mapped.finish(&mut queue, &of, 16)), (0, Some((PageNo(31), 6))));
     }
 
     #[test]

@@ -143,6 +143,13 @@ impl Arbiter {
         }
     }
 
+    /// See [`HintSource::mapped_without_key`].
+    pub fn mapped_without_key(&mut self, wanted: &Prefetch, pages: u32) {
+        if let Some(batch) = wanted.hinted() {
+            self.hints.mapped_without_key(batch.site, pages);
+        }
+    }
+
     /// A page of it waits unmapped: see [`HintSource::answers_for`].
     pub fn answers_for(&mut self, wanted: &Prefetch) -> u32 {
         wanted.hinted().map_or(0, |batch| self.hints.answers_for(batch.site))

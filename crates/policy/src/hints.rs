@@ -103,7 +103,11 @@ impl HintSource {
     pub fn came(&mut self, batch: &HintBatch, pages: u32) {
         let of = self.site(batch.site);
         of.figures.fetched += u64::from(pages);
-        of.unanswered += if batch.key.is_none() { pages } else { 0 };
+    }
+
+    /// So many pages of a site's batches were mapped, and no key page of their own answers for them.
+    pub fn mapped_without_key(&mut self, site: u16, pages: u32) {
+        self.site(site).unanswered += pages;
     }
 
     /// A key page of a site waits from now on: so many pages of earlier batches are taken for used when it is.
@@ -163,7 +167,10 @@ mod tests {
         for at in 0..20 {
             let batch = hints.hinted(3, &pages(at * 4, 4)).unwrap();
             hints.came(&batch, 4);
-            keys.extend(batch.key.map(|key| (key.0, hints.answers_for(3))));
+            match batch.key {
+                None => hints.mapped_without_key(3, 4),
+                Some(key) => keys.push((key.0, hints.answers_for(3))),
+            }
         }
         assert_eq!(keys, [(15, 12), (31, 12), (47, 12), (63, 12), (79, 12)], "one in 16 pages");
         for _ in 0..8 {
@@ -190,6 +197,24 @@ mod tests {
         assert!(batch.key.is_some() && pages == 2);
         hints.used(1, pages);
         assert_eq!((hints.figures(1).0.used, hints.figures(1).0.fetched), (2, 2));
+    }
+
+    #[test]
+    fn the_next_key_page_answers_for_a_batch_whose_own_key_page_does_not_wait() {
+        let mut hints = HintSource::default();
+        for at in 0..4 {
+            let batch = hints.hinted(1, &pages(at * 16, 16)).unwrap();
+            assert!(batch.key.is_some());
+            // The program has fetched the first three key pages itself.
+            let mapped = if at < 3 { 15 } else { 16 };
+            hints.came(&batch, mapped);
+            if at < 3 {
+                hints.mapped_without_key(1, mapped);
+            }
+        }
+        let pages = 16 + hints.answers_for(1);
+        hints.used(1, pages);
+        assert_eq!((hints.figures(1).0.used, hints.figures(1).0.fetched), (61, 61));
     }
 
     #[test]

@@ -361,11 +361,12 @@ impl Machine<'_> {
     /// A batch is complete: reports the mapped pages to the key page, or counts them as used if that page is resident.
     pub(crate) fn batch_is_mapped(
         &mut self,
-        mapped: MappedPages,
+        mut mapped: MappedPages,
         of: &PendingWindow,
         pages: u32,
     ) -> Option<(PageNo, u32)> {
         self.prefetch_cache.arrived(pages);
+        self.arbiter.mapped_without_key(&of.wanted, mapped.take_without_key(&of.wanted));
         let report = mapped.finish(&mut self.read_ahead.windows, of, pages);
         if let Some((key, pages)) = report {
             match self.key_is(key) {
