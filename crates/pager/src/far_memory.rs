@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-const _: () = assert!(PATHS_MAX + 6 * NODES_MAX <= BACKENDS_MAX, "each path has a row, and each node of its pool");
+const _: () = assert!(PATHS_MAX + 6 * NODES_MAX <= BACKENDS_MAX, "each path has a row, and each node of six pools");
 
 /// See the module.
 pub(crate) struct FarMemory {

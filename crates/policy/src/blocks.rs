@@ -205,7 +205,7 @@ impl BlockSource {
     /// Pages of a block.
     fn size(&mut self, link: &LinkEstimate, local_pages: u64) -> u32 {
         let size =
-            self.blocks.pages.map_or_else(|| size(link, local_pages), |pages| set_block_pages(pages, local_pages));
+            self.blocks.pages.map_or_else(|| size(link, local_pages), |pages| bounded_block_pages(pages, local_pages));
         self.figures.size = size;
         size
     }
@@ -337,7 +337,7 @@ fn size(link: &LinkEstimate, local_pages: u64) -> u32 {
 }
 
 /// Pages of a block whose size is set, whatever it is set to: in a process that may have so many local pages.
-pub fn set_block_pages(pages: u32, local_pages: u64) -> u32 {
+pub fn bounded_block_pages(pages: u32, local_pages: u64) -> u32 {
     let allowed = u32::try_from(local_pages / SET_LOCAL_PART).unwrap_or(u32::MAX).max(SET_ANYWAY);
     1 << pages.min(allowed).clamp(1, SET_BLOCK_PAGES_MAX).ilog2()
 }

@@ -202,7 +202,7 @@ impl Run<'_, '_> {
     fn block_bytes(&self) -> Option<u64> {
         let pages = |bytes: u64| bytes / PAGE_BYTES as u64;
         let set = self.blocks().1.map(|size| u32::try_from(pages(size.0)).unwrap_or(u32::MAX))?;
-        let bounded = hinterland_policy::set_block_pages(set, pages(self.local_budget_bytes()));
+        let bounded = hinterland_policy::bounded_block_pages(set, pages(self.local_budget_bytes()));
         Some(u64::from(bounded) * PAGE_BYTES as u64)
     }
 

@@ -27,7 +27,7 @@ const REACH: usize = 4096;
 /// A new thread is looked for among so many at the beginning of each free tape; at its first request, its second, its fourth and so on
 /// among [`REACH`], too.
 const NEAR: usize = 64;
-/// The same, where a thread was not found in `SEARCHES_NEAR` searches: it may have passed over much of its tape.
+/// As [`REACH`], where a thread was not found in `SEARCHES_NEAR` searches: it may have passed over much of its tape.
 const REACH_FAR: usize = 16 * REACH;
 /// See `REACH_FAR`.
 const SEARCHES_NEAR: u32 = 256;
