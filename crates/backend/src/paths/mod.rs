@@ -267,11 +267,14 @@ impl Paths {
     /// Stores at the tiers in turn what has no place yet, and makes room there.
     fn store_in_tiers(&self, pages: &[&PageBytes], priority: Priority, out: &mut [Result<Location, StoreError>]) {
         let mut places = vec![batch::to_be_stored(); pages.len()];
-        let tiers = self.tiers_to_store_at();
+        let mut tiers = self.tiers_to_store_at();
         if self.ram_is_scarce.load(Relaxed) {
             self.store_short(&tiers, pages, priority, &mut places);
         }
-        for tier in tiers {
+        while !tiers.is_empty() {
+            // One that has failed meanwhile, as pages were demoted to it, is asked last, too.
+            let next = tiers.iter().position(|tier| !self.has_failed(tier)).unwrap_or(0);
+            let tier = tiers.remove(next);
             self.put(&tier, pages, priority, &mut places);
             if !self.enter_rows(&places, out) {
                 return;
