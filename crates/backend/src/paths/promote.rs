@@ -67,7 +67,7 @@ impl Gate {
         self.every == 1
     }
 
-    /// So many promoted pages were loaded, and so many demoted before they were, or taken by no tier.
+    /// So many promoted pages were loaded, and so many demoted before they were. One that no tier takes is neither.
     pub(super) fn learn(&mut self, used: u32, vain: u32) {
         self.used += used;
         self.vain += vain;
@@ -213,12 +213,8 @@ impl Paths {
                 self.put_if_short(tier, &pages, longest, Priority::WriteBack, &mut places);
             }
         }
-        let refused = places.iter().filter(|place| place.is_err()).count();
         batch.iter_mut().zip(places).for_each(|(moving, place)| moving.stored = place);
         self.finish_batch(&batch, true);
-        if refused > 0 {
-            lock(&self.promotion.gate).learn(0, u32::try_from(refused).unwrap_or(u32::MAX));
-        }
     }
 
     /// Promotes a few pages while nothing is loaded; returns when the next step is due, `None`: nothing is to be done.

@@ -93,6 +93,31 @@ fn pages_that_the_first_tier_does_not_take_are_no_older_for_it() {
 }
 
 #[test]
+fn pages_that_no_tier_above_takes_do_not_keep_others_below() {
+    let urls = ["compressed:64M", "file:/tmp?size=4M"].map(str::to_owned);
+    let paths = open_with(&urls, &hinterland_backend::OpenOptions::default()).expect("a file");
+    let kind = |seed: u64| if seed.is_multiple_of(4) { Kind::Text } else { Kind::Random };
+    let bytes: Vec<PageBytes> = (0..400).map(|seed| page(kind(seed), seed)).collect();
+    let locations: Vec<Location> = store(&*paths, &bytes).into_iter().map(|answer| answer.expect("room")).collect();
+    paths.demote(400);
+    assert_eq!(pages(&paths), [0, 400]);
+    paths.set_ram_scarce(true);
+    let visit_all = || {
+        for (location, bytes) in locations.iter().zip(&bytes) {
+            assert!(load(&*paths, &[*location], Priority::Demand).remove(0).expect("stored") == *bytes);
+            paths.left_clean(&[(*location, bytes)]);
+        }
+    };
+    for round in 0..4 {
+        visit_all();
+        assert_eq!(pages(&paths), [100, 300], "round {round}: those that shrink are above");
+        visit_all();
+        paths.demote(100);
+        assert_eq!(pages(&paths), [0, 400]);
+    }
+}
+
+#[test]
 fn for_pages_that_are_used_again_room_is_made_and_for_others_hardly() {
     let paths = tiers(&[512, 4096]);
     let held = stored(&paths, 0..4096);
