@@ -20,6 +20,9 @@ pub(super) struct Slots {
     used: Vec<u64>,
     /// One bit for each slot, set when it was ever written: the disk has blocks for it.
     written: Vec<u64>,
+    /// Of those, the free ones; and the word at which the search for them goes on.
+    free_written: usize,
+    hand: usize,
     /// For each generation of forked relatives, one bit for each slot that they may read. (See `fork_group`.)
     frozen: Vec<(Option<u32>, Vec<u64>)>,
     /// One bit for each slot that was given back and is kept for them.
@@ -40,6 +43,8 @@ impl Slots {
         Slots {
             used: Vec::new(),
             written: Vec::new(),
+            free_written: 0,
+            hand: 0,
             frozen: Vec::new(),
             kept: Vec::new(),
             kept_slots: 0,
@@ -86,8 +91,10 @@ impl Slots {
 
     /// Takes up to `count` slots that were written before.
     pub(super) fn take_written(&mut self, count: usize) -> Vec<u64> {
-        let mut slots = Vec::new();
-        for word in 0..self.used.len() {
+        let count = count.min(self.free_written);
+        let mut slots = Vec::with_capacity(count);
+        while slots.len() < count {
+            let word = self.hand;
             let mut free = self.written[word] & !self.used[word];
             while free != 0 && slots.len() < count {
                 let bit = free & free.wrapping_neg();
@@ -97,7 +104,11 @@ impl Slots {
                 self.used_slots += 1;
                 slots.push(word as u64 * 64 + u64::from(bit.trailing_zeros()));
             }
+            if free == 0 {
+                self.hand = (word + 1) % self.used.len();
+            }
         }
+        self.free_written -= count;
         slots
     }
 
@@ -122,6 +133,7 @@ impl Slots {
             return;
         }
         self.used[word] &= !bit;
+        self.free_written += usize::from(self.written[word] & bit != 0);
         self.free_in[slot / SEGMENT_SLOTS] += 1;
         self.used_slots -= 1;
     }
@@ -154,6 +166,7 @@ impl Slots {
             let free = self.kept[word] & !self.frozen_word(word);
             self.kept[word] &= !free;
             self.used[word] &= !free;
+            self.free_written += (self.written[word] & free).count_ones() as usize;
             let slots = free.count_ones();
             self.free_in[word * 64 / SEGMENT_SLOTS] += u16::try_from(slots).expect("at most 64");
             self.kept_slots -= u64::from(slots);
@@ -172,12 +185,14 @@ impl Slots {
             return None;
         }
         let words = &mut self.used[self.segment * SEGMENT_WORDS..][..SEGMENT_WORDS];
+        let written = &self.written[self.segment * SEGMENT_WORDS..][..SEGMENT_WORDS];
         let is_used = |slot: usize| words[slot / 64] & (1 << (slot % 64)) != 0;
         let start = (self.next..SEGMENT_SLOTS).find(|slot| !is_used(*slot))?;
         let end = (start..SEGMENT_SLOTS).take(count).find(|slot| is_used(*slot));
         let end = end.unwrap_or((start + count).min(SEGMENT_SLOTS));
         for slot in start..end {
             words[slot / 64] |= 1 << (slot % 64);
+            self.free_written -= usize::from(written[slot / 64] & 1 << (slot % 64) != 0);
         }
         self.next = end;
         self.free_in[self.segment] -= u16::try_from(end - start).expect("at most 512");
@@ -246,6 +261,7 @@ mod tests {
         taken.iter().filter(|slot| *slot % 2 == 0).for_each(|slot| slots.give_back(*slot));
         let again: Vec<u64> = (0..900).filter(|slot| slot % 2 == 0 && slot % 3 != 0).collect();
         assert_eq!(slots.take_written(100), again[..100]);
+        assert_eq!(slots.hand, 4, "the search ends where enough were found");
         assert_eq!((slots.take_written(1000), slots.take_written(1)), (again[100..].to_vec(), Vec::new()));
         assert_eq!(slots.used_slots(), 450 + again.len() as u64);
         assert_eq!(all(&slots.take(2000)).count(), 2000 - 450 - again.len(), "the others");
@@ -294,6 +310,9 @@ mod tests {
                 frozen.values().flatten().for_each(|slot| _ = mark(*slot));
                 let used = used.into_iter().filter(|used| *used).count();
                 assert_eq!(slots.used_slots(), used as u64, "seed {seed} step {step}");
+                let written = |(written, used): (&u64, &u64)| (written & !used).count_ones() as usize;
+                let free_written: usize = slots.written.iter().zip(&slots.used).map(written).sum();
+                assert_eq!(slots.free_written, free_written, "seed {seed} step {step}");
             }
         }
     }
