@@ -1,5 +1,6 @@
 // Private anonymous mappings: placing, protecting, dropping, splitting, and the errors of each call.
 #include "check.h"
+#include <pthread.h>
 #include <sys/syscall.h>
 
 #define ANON (MAP_PRIVATE | MAP_ANONYMOUS)
@@ -308,7 +309,91 @@ static void across(char *end) {
     CALL(syscall(SYS_munmap, p, all)), SHOW(probe(near, 'r')), SHOW(probe(end, 'r'));
 }
 
+// Mappings in the place of others, while one thread reads there and one has the kernel read: each sees what was there or what comes, never neither.
+static char *replaced;
+static volatile int replaces;
+static const size_t replaced_bytes = 16 * PAGE;
+
+static void *reads(void *seen) {
+    while (replaces)
+        for (size_t at = 0; at < replaced_bytes; at += PAGE) ((volatile char *)seen)[(unsigned char)replaced[at]] = 1;
+    return NULL;
+}
+
+static void *hands_out(void *failed) {
+    static char back[4 * PAGE];
+    int ends[2];
+    MUST(!pipe(ends));
+    while (replaces) {
+        ssize_t written = write(ends[1], replaced, sizeof back);
+        if (written != sizeof back) *(volatile int *)failed = 1;
+        if (written > 0) MUST(read(ends[0], back, written) == written);
+    }
+    close(ends[0]), close(ends[1]);
+    return NULL;
+}
+
+// What threads have seen of `how` to replace; `all`: what they may see.
+static void beside_readers(const char *how, int rounds, void (*replace)(void), const char *may_see) {
+    static char seen[256];
+    int failed = 0;
+    memset(seen, 0, sizeof seen);
+    pthread_t reader, writer;
+    replaces = 1;
+    MUST(!pthread_create(&reader, NULL, reads, seen) && !pthread_create(&writer, NULL, hands_out, &failed));
+    while (rounds--) replace();
+    replaces = 0;
+    MUST(!pthread_join(reader, NULL) && !pthread_join(writer, NULL));
+    int others = 0;
+    for (int i = 0; i < 256; i++) others += seen[i] && !memchr(may_see, i, 2);
+    printf("%s: seen otherwise %d, calls that failed %d\n", how, others, failed);
+}
+
+static int replaced_file;
+
+static void by_anonymous(void) {
+    MUST(mmap(replaced, replaced_bytes, RW, ANON | MAP_FIXED, -1, 0) == replaced);
+    memset(replaced + 4 * PAGE, 1, PAGE);
+}
+
+static void by_read_only(void) {
+    MUST(mmap(replaced, replaced_bytes, PROT_READ, ANON | MAP_FIXED, -1, 0) == replaced);
+    by_anonymous();
+}
+
+static void by_shared(void) {
+    MUST(mmap(replaced, replaced_bytes, RW, MAP_SHARED | MAP_FIXED, replaced_file, 0) == replaced);
+    by_anonymous();
+}
+
+static void by_private_file(void) {
+    MUST(mmap(replaced, replaced_bytes, PROT_READ, MAP_PRIVATE | MAP_FIXED, replaced_file, 0) == replaced);
+}
+
+static void by_dropping(void) {
+    MUST(!madvise(replaced, replaced_bytes, MADV_DONTNEED));
+    memset(replaced + 4 * PAGE, 1, PAGE);
+}
+
+static void replacing(void) {
+    replaced = map(replaced_bytes, RW, 0);
+    replaced_file = memfd_create("replaced", 0);
+    MUST(replaced_file >= 0 && !ftruncate(replaced_file, replaced_bytes));
+    char *content = mmap(NULL, replaced_bytes, RW, MAP_SHARED, replaced_file, 0);
+    memset(content, 1, replaced_bytes), memset(replaced, 1, replaced_bytes);
+    const int rounds = 1000;
+    beside_readers("anonymous", rounds, by_anonymous, "\0\1");
+    beside_readers("read-only", rounds, by_read_only, "\0\1");
+    beside_readers("shared", rounds, by_shared, "\0\1");
+    beside_readers("dropping", rounds, by_dropping, "\0\1");
+    beside_readers("private file", rounds, by_private_file, "\0\1");
+    // Over a file only: what is there is one and the same.
+    beside_readers("the same file", rounds, by_private_file, "\1\1");
+    CALL(munmap(content, replaced_bytes)), CALL(munmap(replaced, replaced_bytes)), CALL(close(replaced_file));
+}
+
 int main(void) {
+    replacing();
     placing();
     splitting();
     reserving();

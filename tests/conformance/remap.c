@@ -1,5 +1,6 @@
 // mremap in all its forms, contents checked.
 #include "check.h"
+#include <pthread.h>
 
 #define RW (PROT_READ | PROT_WRITE)
 
@@ -134,7 +135,55 @@ static void growing(void) {
     CALL(munmap(p, bytes));
 }
 
+static char *target;
+static const size_t moved_bytes = 64 * PAGE;
+static volatile int moves, neither;
+
+static void *looks(void *unused) {
+    while (moves)
+        for (size_t at = 0; at < moved_bytes; at += PAGE)
+            if (target[at] != 1) neither = 1;
+    return NULL;
+}
+
+// A move onto a mapping that another thread reads: it sees what was there or what comes.
+static void beside_a_reader(void) {
+    target = map(moved_bytes, RW);
+    memset(target, 1, moved_bytes);
+    pthread_t reader;
+    moves = 1;
+    MUST(!pthread_create(&reader, NULL, looks, NULL));
+    for (int round = 0; round < 500; round++) {
+        char *p = map(moved_bytes, RW);
+        memset(p, 1, moved_bytes);
+        MUST(mremap(p, moved_bytes, moved_bytes, MREMAP_MAYMOVE | MREMAP_FIXED, target) == target);
+    }
+    moves = 0;
+    MUST(!pthread_join(reader, NULL));
+    SHOW(neither), SHOW(target[0]), CALL(munmap(target, moved_bytes));
+}
+
+// A shared mapping inside memory that was reserved: moved, left in place, and onto itself.
+static void shared(void) {
+    char *p = map(MIB, PROT_NONE), *q = p + MIB / 2;
+    const size_t bytes = 16 * PAGE;
+    int file = memfd_create("shared", 0);
+    MUST(file >= 0 && !ftruncate(file, bytes));
+    MUST(mmap(p, bytes, RW, MAP_SHARED | MAP_FIXED, file, 0) == p);
+    fill(p, bytes, 22);
+    char *elsewhere = mremap(p, bytes, bytes, MREMAP_MAYMOVE | MREMAP_DONTUNMAP);
+    SHOW(elsewhere != MAP_FAILED && elsewhere != p && !wrong(elsewhere, bytes, 22)), SHOW(wrong(p, bytes, 22));
+    SHOW(mremap(p, bytes, bytes, MREMAP_MAYMOVE | MREMAP_DONTUNMAP | MREMAP_FIXED, q) == q);
+    SHOW(probe(p, 'r')), SHOW(wrong(q, bytes, 22));
+    CALL(mremap(q, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, q - PAGE)), SHOW(probe(q, 'r')), SHOW(wrong(q, bytes, 22));
+    SHOW(mremap(q, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, q + bytes) == q + bytes);
+    SHOW(probe(q, 'r')), SHOW(wrong(q + bytes, bytes, 22));
+    CALL(munmap(p, MIB)), CALL(munmap(elsewhere, bytes)), CALL(close(file));
+}
+
 int main(void) {
+    beside_a_reader();
+    shared();
     in_place();
     moving();
     to_a_place();

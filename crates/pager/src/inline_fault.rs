@@ -13,9 +13,10 @@ use crate::read_ahead::ReadAhead;
 use crate::scratch::{Scratch, ScratchPool};
 use crate::state::{Entry, State};
 use crate::sys::Instant;
+use crate::sys::mem;
 use crate::sys::thread::{self, SignalsBlocked};
 use hinterland_sys::{Fault, SysError};
-use hinterland_units::PageNo;
+use hinterland_units::{PAGE_BYTES, PageNo};
 
 /// Loads of a busy page's entry before the thread sleeps: a fetch from compressed memory takes about as long.
 const SPINS: u32 = 200;
@@ -65,9 +66,9 @@ impl InlineFaults {
 
     fn serve_for(&self, need: Need, address: usize, write: bool) -> bool {
         let Some(page) = self.pages.page_of(address) else { return false };
-        // Another mapping's page: that it cannot be had is the kernel's answer, for the program.
+        // Another mapping's page: that it cannot be had is the kernel's answer, for the program. Unless it was ours when it was touched.
         if need == Need::Fault && self.pages.state(page) == State::Foreign {
-            return false;
+            return self.is_to_be_had(page, write);
         }
         let begin = Instant::now();
         let _signals = SignalsBlocked::already();
@@ -89,6 +90,12 @@ impl InlineFaults {
             self.bell.ring();
         }
         true
+    }
+
+    /// Whether the kernel can bring in a page of another mapping's (`MADV_POPULATE_*`, Linux 5.14: an error where a touch is a signal).
+    fn is_to_be_had(&self, page: PageNo, write: bool) -> bool {
+        let advice = if write { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
+        mem::advise(self.pages.address(page), PAGE_BYTES, advice).is_ok()
     }
 
     /// Whether it waited for a page that was being prefetched.

@@ -88,6 +88,7 @@ pub use kernel::Kernel;
 pub use pager::Pager;
 pub use pin::{Pin, PinAccess};
 pub use proportional_share::SharedBytes;
+pub use range::NotReplaced;
 pub use state::State;
 pub use tracer::{DiscardCause, Recorder, Trace};
 pub use watch::{FaultWatch, Place, Served};

@@ -25,7 +25,7 @@ use crate::pin::{Pin, PinAccess, Pins};
 use crate::pinning::Pinning;
 use crate::prefetch_cache::PrefetchCache;
 use crate::prefetch_driver::PrefetchDriver;
-use crate::range::RangeCalls;
+use crate::range::{NotReplaced, RangeCalls};
 use crate::read_ahead::ReadAhead;
 use crate::reclaim::Reclaim;
 use crate::report::Report;
@@ -494,10 +494,26 @@ impl Pager {
         !matches!(self.state(page), State::Untouched | State::Remote)
     }
 
-    /// Hands a run of pages over to a mapping that is not ours (a file mapped with `MAP_FIXED` inside the far range): content
-    /// dropped; the pager will not touch these pages until `take_back`.
-    pub fn give_up(&self, first: PageNo, count: u32) {
-        self.range.give_up(first, count);
+    /// Drops the content of `count` pages from `first`, in place of which the program maps others: as [`Pager::discard`] for all that happens
+    /// to them, but not the same mapping.
+    pub fn empty(&self, first: PageNo, count: u32) {
+        self.range.empty(first, count);
+    }
+
+    /// Hands a run of pages over to a mapping that is not ours (a file mapped with `MAP_FIXED` inside the far range), which `replace` puts in
+    /// the place of theirs by one call: content dropped; the pager will not touch these pages until `take_back`. Meanwhile the pages are
+    /// owned: a fault waits, and sees the one mapping or the other. Pages that were handed over before are left out.
+    ///
+    /// # Errors
+    /// What `replace` says. If it left what was there, so are the pages; else they are without content, and it is to be followed by
+    /// `take_back`.
+    pub fn give_up<T, E>(
+        &self,
+        first: PageNo,
+        count: u32,
+        replace: impl FnOnce() -> Result<T, NotReplaced<E>>,
+    ) -> Result<T, E> {
+        self.range.give_up(first, count, replace)
     }
 
     /// Maps inaccessible anonymous memory over a run that was given up and manages it again.
@@ -506,6 +522,21 @@ impl Pager {
     /// The kernel's.
     pub fn take_back(&self, first: PageNo, count: u32) -> io::Result<()> {
         self.range.take_back(first, count)
+    }
+
+    /// Manages a run again that was given up, in whose place `replace` maps private anonymous memory, with this protection, by one call. Threads
+    /// that touch it meanwhile see what was there, or what they find afterwards.
+    ///
+    /// # Errors
+    /// The kernel's, or what `replace` says.
+    pub fn take_back_open(
+        &self,
+        first: PageNo,
+        count: u32,
+        protection: i32,
+        replace: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.range.take_back_open(first, count, protection, replace)
     }
 }
 

@@ -8,7 +8,7 @@ use crate::evictor_start::EvictorStart;
 use crate::far_memory::FarMemory;
 use crate::fault_path::FaultPath;
 use crate::local_memory::LocalMemory;
-use crate::pages::{Owned, Pages};
+use crate::pages::{Owned, Pages, Released};
 use crate::pin::{PinAccess, Pins};
 use crate::pinning::Pinning;
 use crate::schedule::Point;
@@ -27,6 +27,19 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Pages that one step of a long call owns at most, so that faults beside it don't wait long.
 const STEP_PAGES: u32 = 1024;
+
+/// A page of zeros.
+#[repr(align(4096))]
+struct Zero([u8; PAGE_BYTES]);
+
+/// A mapping of another kind could not be made over far pages.
+#[derive(Clone, Copy, Debug)]
+pub struct NotReplaced<E> {
+    /// Why.
+    pub error: E,
+    /// What was mapped there is.
+    pub is_intact: bool,
+}
 
 /// See the module.
 pub(crate) struct RangeCalls {
@@ -60,20 +73,33 @@ impl RangeCalls {
 
     /// See `Pager::discard`.
     pub(crate) fn discard(&self, first: PageNo, count: u32) {
-        self.drop_where(first, count, DiscardCause::Discarded, |_| true);
+        self.drop_where(first, count, DiscardCause::Discarded, true, |_| true);
     }
 
     /// See `Pager::unmap`.
     pub(crate) fn unmap(&self, first: PageNo, count: u32) {
-        self.drop_where(first, count, DiscardCause::Unmapped, |_| true);
+        self.drop_where(first, count, DiscardCause::Unmapped, false, |_| true);
+    }
+
+    /// See `Pager::empty`.
+    pub(crate) fn empty(&self, first: PageNo, count: u32) {
+        self.drop_where(first, count, DiscardCause::Unmapped, true, |_| true);
     }
 
     /// See `Pager::drop_remote`.
     pub(crate) fn drop_remote(&self, first: PageNo, count: u32) {
-        self.drop_where(first, count, DiscardCause::Freed, |state| state != State::Resident);
+        self.drop_where(first, count, DiscardCause::Freed, false, |state| state != State::Resident);
     }
 
-    fn drop_where(&self, first: PageNo, count: u32, cause: DiscardCause, wanted: impl Fn(State) -> bool) {
+    /// With `stays_mapped`, a page that is pinned for a system call is made zeros where it is: a missing one would be `EFAULT` there.
+    fn drop_where(
+        &self,
+        first: PageNo,
+        count: u32,
+        cause: DiscardCause,
+        stays_mapped: bool,
+        wanted: impl Fn(State) -> bool,
+    ) {
         let _signals = SignalsBlocked::new();
         self.tell_tracer(first, count, cause);
         let mut claimed = Vec::new();
@@ -86,8 +112,37 @@ impl RangeCalls {
             self.pages.table.for_each_touched(step, pages, |page| {
                 claimed.extend(self.claim(page, &wanted));
             });
+            if stays_mapped {
+                self.zero_pinned(step, pages, &mut claimed);
+            }
             self.drop_claimed(&mut claimed);
         }
+    }
+
+    /// Makes claimed pages zeros that the kernel may be working on, and completes them. One that it can only be reading, because the program may not
+    /// write to it, stays among the others.
+    fn zero_pinned(&self, first: PageNo, count: u32, claimed: &mut Vec<Owned>) {
+        if self.pages.path != FaultPath::Inline || !self.pins.touch(first, PageNo(first.0 + count)) {
+            return;
+        }
+        let zeroed = |owned: &mut Owned| {
+            let page = owned.page();
+            owned.was().state() == State::Resident && self.pins.cover(page) && self.make_zeros(page)
+        };
+        for owned in claimed.extract_if(.., zeroed).collect::<Vec<Owned>>() {
+            self.pins.long_term.forget(owned.page());
+            self.far.forget_copies(u64::from(owned.was().copy_retained()));
+            self.far.free_all(self.pages.complete_rewritten(owned).into_iter().collect());
+        }
+    }
+
+    /// Writes zeros to a mapped page that the caller owns; false where the program may not write.
+    fn make_zeros(&self, page: PageNo) -> bool {
+        static ZERO: Zero = Zero([0; PAGE_BYTES]);
+        let zeros = libc::iovec { iov_base: ZERO.0.as_ptr().cast_mut().cast(), iov_len: PAGE_BYTES };
+        // SAFETY: the caller owns the page, whose content it gives up; the kernel copies, so a page that cannot be written to is an error.
+        let copied = unsafe { mem::copy_vector(&[zeros], self.pages.address(page)) };
+        copied == Ok(PAGE_BYTES)
     }
 
     /// Tells the tracer which pages are given up, without long stretches that were never touched: before it happens, so that what is
@@ -137,6 +192,19 @@ impl RangeCalls {
             let last = mapped.next_back().unwrap_or(first);
             self.drop_span(first, last, claimed);
         }
+        let (frames, pages) = self.forget_content(claimed);
+        let mut freed = Vec::new();
+        for owned in claimed.drain(..) {
+            self.pages.at(Point::Discarded, owned.page());
+            freed.extend(self.pages.complete_untouched(owned));
+        }
+        self.given_back(freed, frames, pages);
+    }
+
+    /// Forgets what claimed pages, whose frames are dropped, held; returns how many frames, and how many pages, that was. They must be
+    /// completed as something else than they were.
+    fn forget_content(&self, claimed: &[Owned]) -> (u64, u64) {
+        let resident = |owned: &&Owned| owned.was().state() == State::Resident;
         self.local.forget(claimed.iter().map(Owned::page));
         // The copy of a prefetched page that waits unused counts with the remote ones.
         let counted = |owned: &&Owned| {
@@ -146,13 +214,12 @@ impl RangeCalls {
         };
         self.far.forget_copies(claimed.iter().filter(counted).count() as u64);
         let parked = self.tracer.map_or(0, |tracer| tracer.drop_parked(claimed));
-        let (frames, pages) = (claimed.iter().filter(resident).count() as u64 + parked, claimed.len() as u64);
-        let mut freed = Vec::new();
-        for owned in claimed.drain(..) {
-            self.pins.long_term.forget(owned.page());
-            self.pages.at(Point::Discarded, owned.page());
-            freed.extend(self.pages.complete_untouched(owned));
-        }
+        claimed.iter().for_each(|owned| self.pins.long_term.forget(owned.page()));
+        (claimed.iter().filter(resident).count() as u64 + parked, claimed.len() as u64)
+    }
+
+    /// Gives back what the content of completed pages took.
+    fn given_back(&self, freed: Vec<Released>, frames: u64, pages: u64) {
         self.far.free_all(freed);
         self.local.account.uncharge(frames);
         self.local.count_untouched(pages);
@@ -200,39 +267,66 @@ impl RangeCalls {
 
     /// See `Pager::relocate`.
     pub(crate) fn relocate(&self, from: PageNo, to: PageNo, count: u32) {
-        self.discard(to, count);
-        self.local.kept.forget_all(from, count);
         let _signals = SignalsBlocked::new();
+        self.local.kept.forget_all(to, count);
+        self.local.kept.forget_all(from, count);
+        self.tell_tracer(to, count, DiscardCause::Discarded);
         self.tell_tracer(from, count, DiscardCause::Moved);
         let mut claimed = Vec::new();
         for (step, pages) in steps(from, count) {
             let _inside = self.pages.gate.enter();
-            self.pages.table.for_each_touched(step, pages, |page| claimed.extend(self.claim(page, |_| true)));
             let target = |page: PageNo| PageNo(page.0 - from.0 + to.0);
-            let targets: Vec<Owned> = claimed.iter().map(|owned| self.claim_target(target(owned.page()))).collect();
-            self.move_frames(&claimed, target);
-            for (owned, target) in claimed.drain(..).zip(targets) {
-                self.move_entry(owned, target);
-            }
+            self.pages.table.for_each_touched(step, pages, |page| claimed.extend(self.claim(page, |_| true)));
+            let targets: Vec<Owned> = claimed.iter().map(|owned| self.claim_any(target(owned.page()))).collect();
+            // A page at the destination is owned until it is what it becomes: a thread that reads it sees what was there or what comes.
+            let mut emptied = Vec::new();
+            self.pages.table.for_each_touched(target(step), pages, |page| {
+                if targets.binary_search_by_key(&page, Owned::page).is_err() {
+                    emptied.extend(self.claim(page, |_| true));
+                }
+            });
+            self.drop_claimed(&mut emptied);
+            self.move_over(&mut claimed, targets, target);
         }
     }
 
-    /// Makes the destination of a move `Changing` and empty. It may have content although the caller discarded it: read-ahead
-    /// maps zeros beyond the end of a run, too.
-    fn claim_target(&self, target: PageNo) -> Owned {
+    /// Moves claimed pages to claimed targets, in place of what those hold.
+    fn move_over(&self, claimed: &mut Vec<Owned>, targets: Vec<Owned>, target: impl Fn(PageNo) -> PageNo) {
+        let (mut held, mut empty) = (Vec::new(), Vec::new());
+        for target in targets {
+            if target.was().state() == State::Untouched { empty.push(target) } else { held.push(target) }
+        }
+        let mut next = 0;
+        while next < held.len() {
+            let run = run_length(&held[next..]);
+            if held[next].was().state() == State::Resident {
+                // SAFETY: the pages are claimed by the caller, whose call discards their content.
+                unsafe { self.pages.kernel.drop_pages(self.pages.address(held[next].page()), run * PAGE_BYTES) };
+            }
+            next += run;
+        }
+        let (frames, pages) = self.forget_content(&held);
+        self.move_frames(claimed, target);
+        let mut targets = held;
+        targets.append(&mut empty);
+        targets.sort_unstable_by_key(Owned::page);
+        let freed =
+            claimed.drain(..).zip(targets).filter_map(|(owned, target)| self.move_entry(owned, target)).collect();
+        self.given_back(freed, frames, pages);
+    }
+
+    /// Makes a page `Changing`, whatever it holds.
+    fn claim_any(&self, page: PageNo) -> Owned {
         loop {
-            let now = self.pages.table.load(target);
+            let now = self.pages.table.load(page);
             if now.state() == State::Untouched {
-                if let Some(owned) = self.pages.claim(target, now, now.with_state(State::Changing)) {
+                if let Some(owned) = self.pages.claim(page, now, now.with_state(State::Changing)) {
                     return owned;
                 }
-            } else if let Some(claimed) = self.claim(target, |_| true) {
-                self.drop_claimed(&mut vec![claimed]);
+            } else if let Some(claimed) = self.claim(page, |_| true) {
+                return claimed;
             } else {
-                assert!(
-                    now.state() != State::Foreign,
-                    "{target}: content cannot be moved onto a mapping that is not ours"
-                );
+                assert!(now.state() != State::Foreign, "{page}: the mapping there is not ours");
             }
         }
     }
@@ -257,7 +351,7 @@ impl RangeCalls {
     }
 
     /// Moves a page's entry, hash and slot.
-    fn move_entry(&self, owned: Owned, target: Owned) {
+    fn move_entry(&self, owned: Owned, target: Owned) -> Option<Released> {
         let (page, entry) = (owned.page(), owned.was());
         match self.pages.swap_cached(&owned) {
             Some(SwapCached::Victim(slot)) => self.move_slot(slot, &target),
@@ -278,7 +372,7 @@ impl RangeCalls {
         if let Some(tracer) = self.tracer {
             tracer.moved(page, target.page(), entry.state() == State::Resident);
         }
-        self.pages.complete_moved(owned, target);
+        self.pages.complete_moved(owned, target)
     }
 
     /// Gives a page's slot to another page.
@@ -341,17 +435,38 @@ impl RangeCalls {
     }
 
     /// See `Pager::give_up`.
-    pub(crate) fn give_up(&self, first: PageNo, count: u32) {
+    pub(crate) fn give_up<T, E>(
+        &self,
+        first: PageNo,
+        count: u32,
+        replace: impl FnOnce() -> Result<T, NotReplaced<E>>,
+    ) -> Result<T, E> {
         let _signals = SignalsBlocked::new();
         self.local.kept.forget_all(first, count);
         self.tell_tracer(first, count, DiscardCause::Unmapped);
-        for page in range(first, count) {
-            let _inside = self.pages.gate.enter();
-            let owned = self.claim_target(page);
-            self.pages.at(Point::GivingUp, page);
-            self.pages.complete_foreign(owned);
+        let _inside = self.pages.gate.enter();
+        let ours = range(first, count).filter(|page| self.pages.state(*page) != State::Foreign);
+        let owned: Vec<Owned> = ours.map(|page| self.claim_any(page)).collect();
+        let replaced = replace();
+        if let Err(NotReplaced { error, is_intact: true }) = replaced {
+            owned.into_iter().for_each(|owned| self.pages.complete_unchanged(owned));
+            return Err(error);
         }
-        self.foreign_pages.fetch_add(u64::from(count), Relaxed);
+        if replaced.is_ok() {
+            self.pages.table.set_open(first, count, false);
+            self.foreign_pages.fetch_add(owned.len() as u64, Relaxed);
+        }
+        let (held, empty): (Vec<Owned>, Vec<Owned>) =
+            owned.into_iter().partition(|owned| owned.was().state() != State::Untouched);
+        // Their frames are gone with the mapping.
+        let (frames, pages) = self.forget_content(&held);
+        let complete = |owned: Owned| {
+            self.pages.at(Point::GivingUp, owned.page());
+            if replaced.is_ok() { self.pages.complete_foreign(owned) } else { self.pages.complete_untouched(owned) }
+        };
+        let freed = held.into_iter().chain(empty).filter_map(complete).collect();
+        self.given_back(freed, frames, pages);
+        replaced.map_err(|refused| refused.error)
     }
 
     /// See `Pager::take_back`.
@@ -367,6 +482,63 @@ impl RangeCalls {
             }
         }
         Ok(())
+    }
+
+    /// See `Pager::take_back_open`.
+    pub(crate) fn take_back_open(
+        &self,
+        first: PageNo,
+        count: u32,
+        protection: i32,
+        replace: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
+        let (start, len) = (self.pages.address(first), bytes(count));
+        let _signals = SignalsBlocked::new();
+        replace()?;
+        mem::advise(start, len, libc::MADV_DONTFORK)?;
+        // Base pages only, as everywhere in the far range. A kernel without huge pages refuses.
+        let _ = mem::advise(start, len, libc::MADV_NOHUGEPAGE);
+        // Until it is registered the kernel serves all threads; from then on they wait for the owner of each page.
+        self.pages.table.set_open(first, count, true);
+        let _inside = self.pages.gate.enter();
+        let own = |page: PageNo| {
+            self.pages.table.take_back(page);
+            self.claim_any(page)
+        };
+        let owned: Vec<Owned> = range(first, count).map(own).collect();
+        self.populate_pinned(first, count, protection);
+        if let Err(error) = self.pages.kernel.register(start, len) {
+            self.pages.table.set_open(first, count, false);
+            let copies: Vec<Released> =
+                owned.into_iter().filter_map(|owned| self.pages.complete_foreign(owned)).collect();
+            assert!(copies.is_empty(), "a page of another mapping had a copy");
+            return Err(error.into());
+        }
+        self.foreign_pages.fetch_sub(owned.len() as u64, Relaxed);
+        // What other threads have touched meanwhile is there.
+        let (present, missing): (Vec<Owned>, Vec<Owned>) =
+            owned.into_iter().partition(|owned| mem::is_in_memory(self.pages.address(owned.page())));
+        missing.into_iter().for_each(|owned| self.pages.complete_unchanged(owned));
+        if !present.is_empty() {
+            self.local.account.charge(present.len() as u64);
+            let arrived = self.local.arrive(present.iter().map(Owned::page), Arrival::FirstTouch);
+            present.into_iter().for_each(|owned| self.pages.complete_resident(owned, arrived, false));
+        }
+        self.evictor.note_accessible(count);
+        Ok(())
+    }
+
+    /// Brings in what the kernel may be working on, of pages that are claimed and not registered: a missing one would be `EFAULT` there.
+    fn populate_pinned(&self, first: PageNo, count: u32, protection: i32) {
+        if self.pages.path != FaultPath::Inline || !self.pins.touch(first, PageNo(first.0 + count)) {
+            return;
+        }
+        let populate =
+            if protection & libc::PROT_WRITE != 0 { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
+        for page in range(first, count).filter(|page| self.pins.cover(*page)) {
+            // Kernels before 5.14 don't know the advice: there, the call may see `EFAULT`.
+            let _ = mem::advise(self.pages.address(page), PAGE_BYTES, populate);
+        }
     }
 
     /// Registers staging and far range, the latter without the runs of pages that were given up.

@@ -156,22 +156,31 @@ impl Pages {
         released(was)
     }
 
-    /// The page, which had no content, holds a mapping of another kind.
-    pub(crate) fn complete_foreign(&self, owned: Owned) {
+    /// The page holds a mapping of another kind. A stored copy is given up.
+    pub(crate) fn complete_foreign(&self, owned: Owned) -> Option<Released> {
         let (page, was) = owned.into_parts();
-        assert!(was.state() == State::Untouched, "{page} is given up with its content: {was:?}");
         self.complete(page, Entry::new(State::Foreign));
+        released(was)
     }
 
-    /// All that a page was, `target`, which had no content, is now; the page has none. The caller has moved the content.
-    pub(crate) fn complete_moved(&self, owned: Owned, target: Owned) {
-        let ((page, was), (target, empty)) = (owned.into_parts(), target.into_parts());
-        assert!(empty.state() == State::Untouched, "{page} moves to {target}, which is {empty:?}");
+    /// The page is mapped as it was, with other content. A stored copy is given up.
+    pub(crate) fn complete_rewritten(&self, owned: Owned) -> Option<Released> {
+        let (page, was) = owned.into_parts();
+        assert!(was.state() == State::Resident, "{page} cannot have been written to: {was:?}");
+        self.complete(page, was.without_location());
+        released(was)
+    }
+
+    /// All that a page was, `target` is now; the page has no content. The caller has moved the content, and dropped what `target` held,
+    /// whose stored copy is given up.
+    pub(crate) fn complete_moved(&self, owned: Owned, target: Owned) -> Option<Released> {
+        let ((page, was), (target, replaced)) = (owned.into_parts(), target.into_parts());
         if was.copy_retained() {
             self.table.set_hash(target, self.table.hash(page));
         }
         self.complete(target, was.without_mark());
         self.complete(page, Entry::new(State::Untouched));
+        released(replaced)
     }
 }
 
@@ -240,7 +249,7 @@ pub(super) mod tests {
         let owned = claim(&pages, State::Changing);
         let (target, empty) = (PageNo(4), pages.table.load(PageNo(4)));
         let target_owned = pages.claim(target, empty, empty.with_state(State::Changing)).unwrap();
-        pages.complete_moved(owned, target_owned);
+        assert!(pages.complete_moved(owned, target_owned).is_none(), "the target was empty");
         assert_eq!((pages.state(PAGE), pages.table.load(target).location()), (State::Untouched, Location(5)));
         assert_eq!(pages.table.hash(target), hash);
         let entry = pages.table.load(target);

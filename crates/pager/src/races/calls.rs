@@ -2,7 +2,7 @@
 
 use super::{For, Stage, compressed, on_both_kernel_paths, on_both_paths, on_simulated};
 use crate::schedule::Point;
-use crate::{FaultPath, State};
+use crate::{FaultPath, NotReplaced, State};
 use hinterland_units::PageNo;
 use std::sync::Arc;
 
@@ -100,7 +100,7 @@ fn a_page_is_given_up_after_it_has_left() {
         let out = stage.hold(Point::TakenOut, PAGE);
         let evictor = stage.beside(|s| s.evict(PAGE));
         let out = out.reached();
-        let giver = stage.beside(|s| s.pager.give_up(PAGE, 1));
+        let giver = stage.beside(|s| s.pager.give_up(PAGE, 1, || Ok::<(), NotReplaced<()>>(())).unwrap());
         stage.must_wait(&giver, For::Owner(PAGE));
         out.release();
         evictor.must_end();
@@ -111,6 +111,19 @@ fn a_page_is_given_up_after_it_has_left() {
         stage.pager.take_back(PAGE, 1).unwrap();
         stage.pager.protect(PAGE, 1, libc::PROT_READ | libc::PROT_WRITE).unwrap();
         stage.check(PAGE, 0);
+    });
+}
+
+#[test]
+fn a_page_that_another_mapping_cannot_replace_keeps_its_content() {
+    on_both_paths(|stage| {
+        stage.write(PAGE, 9);
+        let refuse = || {
+            assert_eq!(stage.state(PAGE), State::Changing, "a fault would not wait");
+            Err::<(), _>(NotReplaced { error: libc::ENOMEM, is_intact: true })
+        };
+        assert_eq!(stage.pager.give_up(PAGE, 1, refuse), Err(libc::ENOMEM));
+        stage.check(PAGE, 9);
     });
 }
 

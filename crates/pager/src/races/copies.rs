@@ -5,7 +5,7 @@ use crate::blocked::Beside;
 use crate::schedule::Point;
 use crate::sys::mem;
 use crate::sys::thread::SignalsBlocked;
-use crate::{FaultPath, PinAccess, State};
+use crate::{FaultPath, NotReplaced, PinAccess, State};
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
@@ -211,7 +211,7 @@ fn protection_is_lifted_around_a_mapping_that_came_meanwhile() {
         let copied = stage.hold(Point::Copied, VICTIMS[0]);
         let evictor = stage.beside(|s| s.reclaim(&VICTIMS));
         let copied = copied.reached();
-        stage.pager.give_up(SURVIVOR, 1);
+        stage.pager.give_up(SURVIVOR, 1, || Ok::<(), NotReplaced<()>>(())).unwrap();
         let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
         let (at, rights) = (stage.pager.address(SURVIVOR), libc::PROT_READ | libc::PROT_WRITE);
         // SAFETY: the page was given up.

@@ -3,7 +3,7 @@
 use super::{Outcome, bits, kernel, lock_form};
 use crate::Pager;
 use crate::profile;
-use crate::region_map::{self, Kind, Locked, RegionMap, Run};
+use crate::region_map::{self, Attributes, Kind, Locked, RegionMap, Run};
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::io;
 
@@ -26,7 +26,7 @@ pub fn span(run: Run) -> (usize, usize) {
 /// Protection goes first: it may fail (too many mappings), and then nothing is lost.
 pub fn clear(region_map: &mut RegionMap, first: u32, count: u32) -> Result<(), i32> {
     for run in region_map.runs_in(first, count) {
-        forget_attributes(run)?;
+        forget_attributes(run, libc::PROT_NONE)?;
         let pager = pager()?;
         if run.attributes.kind == Kind::Foreign {
             pager.take_back(PageNo(run.first), run.count).map_err(|e| errno_of(&e))?;
@@ -43,8 +43,63 @@ pub fn clear(region_map: &mut RegionMap, first: u32, count: u32) -> Result<(), i
     Ok(())
 }
 
-/// Undoes what the kernel remembers of a run besides its protection.
-fn forget_attributes(run: Run) -> Result<(), i32> {
+/// Puts plain memory with a protection that gives access in the place of whatever lies in `first .. first + count`. Other threads see what lay
+/// there or what lies there now: no page is inaccessible or another mapping's meanwhile that is neither before nor after.
+pub fn replace(region_map: &mut RegionMap, first: u32, count: u32, attributes: Attributes) -> Result<(), i32> {
+    let mut next = first;
+    for run in region_map.runs_in(first, count) {
+        fill_hole(region_map, next, run.first - next, attributes)?;
+        replace_run(run, attributes.protection)?;
+        region_map.remove(run.first, run.count);
+        let (address, bytes) = span(run);
+        profile::unmapped(address, bytes);
+        put(region_map, Run { attributes, ..run })?;
+        next = run.end();
+    }
+    fill_hole(region_map, next, first + count - next, attributes)
+}
+
+fn fill_hole(region_map: &mut RegionMap, first: u32, count: u32, attributes: Attributes) -> Result<(), i32> {
+    if count == 0 {
+        return Ok(());
+    }
+    let run = Run { first, count, attributes };
+    put(region_map, run)?;
+    open(region_map, run)
+}
+
+fn put(region_map: &mut RegionMap, run: Run) -> Result<(), i32> {
+    if region_map.place_at(run.first, run.count, run.attributes) { Ok(()) } else { Err(libc::ENOMEM) }
+}
+
+/// Empties a run and gives it another protection. Where writing comes to be allowed, that is last, and where it ceases, first: so nothing that is written
+/// to the new mapping is lost, and nothing that is written to the old one is found in the new one.
+fn replace_run(run: Run, protection: i32) -> Result<(), i32> {
+    let (pager, first, was) = (pager()?, PageNo(run.first), run.attributes.protection);
+    if run.attributes.kind == Kind::Foreign {
+        let (address, bytes) = span(run);
+        let flags = bits(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED);
+        let map = || {
+            let mapped = kernel(libc::SYS_mmap, [address, bytes, bits(protection), flags, usize::MAX, 0]);
+            mapped.map(|_| ()).map_err(io::Error::from_raw_os_error)
+        };
+        return pager.take_back_open(first, run.count, protection, map).map_err(|e| errno_of(&e));
+    }
+    forget_attributes(run, was)?;
+    let protect = || pager.protect(first, run.count, protection).map_err(|e| errno_of(&e));
+    let closes = was & !protection & libc::PROT_WRITE != 0;
+    if closes {
+        protect()?;
+    }
+    pager.empty(first, run.count);
+    if !closes && was != protection {
+        protect()?;
+    }
+    Ok(())
+}
+
+/// Undoes what the kernel remembers of a run besides its protection, which becomes `protection` where it has a key.
+pub fn forget_attributes(run: Run, protection: i32) -> Result<(), i32> {
     let (address, bytes) = span(run);
     let advise = |advice: i32| kernel(libc::SYS_madvise, [address, bytes, bits(advice), 0, 0, 0]);
     if run.attributes.kind == Kind::Foreign {
@@ -60,7 +115,7 @@ fn forget_attributes(run: Run) -> Result<(), i32> {
         advise(libc::MADV_DODUMP)?;
     }
     if run.attributes.keyed {
-        kernel(libc::SYS_pkey_mprotect, [address, bytes, bits(libc::PROT_NONE), 0, 0, 0])?;
+        kernel(libc::SYS_pkey_mprotect, [address, bytes, bits(protection), 0, 0, 0])?;
     }
     Ok(())
 }

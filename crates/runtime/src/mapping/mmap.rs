@@ -22,6 +22,7 @@ use crate::caller;
 use crate::memory_limit::{self, Account};
 use crate::profile;
 use crate::region_map::{self, Attributes, Kind, Locked, Place, RegionMap, Run};
+use hinterland_pager::NotReplaced;
 use hinterland_sys::trampoline;
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -234,19 +235,32 @@ fn map_fixed(request: &MapRequest, first: u32, count: u32) -> Outcome {
     if !request.is_private_anonymous() || request.has(libc::MAP_HUGETLB | libc::MAP_GROWSDOWN) {
         return map_foreign(&mut region_map, request, first, count);
     }
-    apply::clear(&mut region_map, first, count)?;
     let attributes = request.attributes();
-    if !region_map.place_at(first, count, attributes) {
-        return Err(libc::ENOMEM);
+    let unlocked = Attributes { locked: Locked::No, ..attributes };
+    if attributes.protection == libc::PROT_NONE {
+        apply::clear(&mut region_map, first, count)?;
+        if !region_map.place_at(first, count, unlocked) {
+            return Err(libc::ENOMEM);
+        }
+    } else {
+        apply::replace(&mut region_map, first, count, unlocked)?;
+        profile::mapped(request.address, count as usize * PAGE_BYTES);
     }
-    finish(&mut region_map, Run { first, count, attributes })
+    // What cannot be locked is mapped all the same (mmap(2), `MAP_LOCKED`).
+    if apply::lock(Run { first, count, attributes }).is_ok() {
+        region_map.update(first, count, |each| each.locked = attributes.locked);
+    }
+    Ok(request.address)
 }
 
 /// A mapping that is not ours inside the far range. It is made elsewhere first: if the kernel refuses it, nothing is lost.
 fn map_foreign(region_map: &mut RegionMap, request: &MapRequest, first: u32, count: u32) -> Outcome {
     let flags = request.flags & !(libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE);
     let made = MapRequest { address: 0, flags, ..*request }.pass_on()?;
-    let moved = move_in(region_map, made, request.bytes, first, count, request.protection);
+    let moves = bits(libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED);
+    let moved = move_in(region_map, first, count, request.protection, |place| {
+        kernel(libc::SYS_mremap, [made, request.bytes, request.bytes, moves, place, 0])
+    });
     if moved.is_err() {
         // Just mapped and shown to nobody.
         let _ = kernel(libc::SYS_munmap, [made, request.bytes, 0, 0, 0, 0]);
@@ -254,27 +268,37 @@ fn map_foreign(region_map: &mut RegionMap, request: &MapRequest, first: u32, cou
     moved
 }
 
-/// Moves the kernel's mapping at `address` to far pages, replacing what was there.
+/// Has `replace` move a mapping of the kernel's to the far pages' address that it is given, in place of what was there: one mremap(2), so other
+/// threads see the one or the other.
 pub fn move_in(
     region_map: &mut RegionMap,
-    address: usize,
-    bytes: usize,
     first: u32,
     count: u32,
     protection: i32,
+    replace: impl FnOnce(usize) -> Outcome,
 ) -> Outcome {
-    apply::clear(region_map, first, count)?;
-    let attributes = Attributes::plain(Kind::Foreign, protection & PROTECTION_BITS);
-    if !region_map.place_at(first, count, attributes) {
-        return Err(libc::ENOMEM);
-    }
     let pager = crate::pager().ok_or(libc::ENOMEM)?;
-    pager.give_up(PageNo(first), count);
-    let moves = bits(libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED);
-    let moved = kernel(libc::SYS_mremap, [address, bytes, bytes, moves, region_map::address_of(first), 0]);
+    let (place, bytes) = (region_map::address_of(first), count as usize * PAGE_BYTES);
+    let mut is_intact = true;
+    let moved = pager.give_up(PageNo(first), count, || {
+        replace(place).map_err(|error| {
+            // Changes nothing, and tells of holes: a kernel may unmap what lies there before it refuses.
+            is_intact = kernel(libc::SYS_msync, [place, bytes, bits(libc::MS_ASYNC), 0, 0, 0]) != Err(libc::ENOMEM);
+            NotReplaced { error, is_intact }
+        })
+    });
+    if moved.is_err() && is_intact {
+        return moved;
+    }
+    for run in region_map.remove(first, count) {
+        let (address, bytes) = apply::span(run);
+        profile::unmapped(address, bytes);
+    }
     if moved.is_err() {
         pager.take_back(PageNo(first), count).map_err(|e| apply::errno_of(&e))?;
-        region_map.remove(first, count);
+        pager.protect(PageNo(first), count, libc::PROT_NONE).map_err(|e| apply::errno_of(&e))?;
+    } else if !region_map.place_at(first, count, Attributes::plain(Kind::Foreign, protection & PROTECTION_BITS)) {
+        return Err(libc::ENOMEM);
     }
     moved
 }

@@ -4,7 +4,8 @@ use super::across::remap_across;
 use super::mmap::move_in;
 use super::{Outcome, Target, apply, bits, kernel, refuse_own_page, seal, target};
 use crate::memory_limit::{self, Account};
-use crate::region_map::{self, Attributes, Kind, Locked, Place, RegionMap, Run};
+use crate::profile;
+use crate::region_map::{self, Attributes, Kind, Locked, RegionMap, Run};
 use hinterland_pager::PinAccess;
 use hinterland_sys::trampoline;
 use hinterland_units::{PAGE_BYTES, PageNo};
@@ -122,19 +123,34 @@ fn resize(region_map: &mut RegionMap, wanted: Move, run: Run) -> Outcome {
 
 /// To a commanded place inside the far range, replacing what was there.
 fn move_to(region_map: &mut RegionMap, wanted: Move, run: Run, new: u32) -> Outcome {
-    let Move { old, old_count, new_count, .. } = wanted;
-    if new < old + old_count && old < new + new_count {
-        return Err(libc::EINVAL); // The ranges overlap.
+    let new_count = wanted.new_count;
+    if overlaps(wanted, new) {
+        return Err(libc::EINVAL);
     }
-    apply::clear(region_map, new, new_count)?;
     let unlocked = Attributes { locked: Locked::No, ..run.attributes };
+    let there = region_map.runs_in(new, new_count);
+    let readable = |there: &Run| {
+        there.count == new_count
+            && there.attributes.kind != Kind::Foreign
+            && there.attributes.protection & libc::PROT_READ != 0
+    };
+    match there[..] {
+        // Accessible before and after, so meanwhile: the pager moves page by page over what is there.
+        [there] if readable(&there) && run.attributes.protection & libc::PROT_READ != 0 => {
+            apply::forget_attributes(there, there.attributes.protection)?;
+            region_map.remove(new, new_count);
+            let (address, bytes) = apply::span(there);
+            profile::unmapped(address, bytes);
+        }
+        _ => apply::clear(region_map, new, new_count)?,
+    }
     if !region_map.place_at(new, new_count, unlocked) {
         return Err(libc::ENOMEM);
     }
     carry(region_map, wanted, run.attributes, new)
 }
 
-/// Moves content to `new`, where a run without pages was just placed, and frees the old run.
+/// Moves content to `new`, where a run was just placed, over what is left there, and frees the old run.
 fn carry(region_map: &mut RegionMap, wanted: Move, attributes: Attributes, new: u32) -> Outcome {
     let Move { old, old_count, new_count, keeps_old, .. } = wanted;
     let pager = crate::pager().ok_or(libc::ENOMEM)?;
@@ -150,6 +166,7 @@ fn carry(region_map: &mut RegionMap, wanted: Move, attributes: Attributes, new: 
         protect(old, kept, READ_WRITE)?;
     }
     pager.relocate(PageNo(old), PageNo(new), kept);
+    pager.discard(PageNo(new + kept), new_count - kept);
     if !plain {
         protect(new, new_count, attributes.protection)?;
         protect(old, kept, attributes.protection)?;
@@ -210,7 +227,10 @@ fn bring_in(address: usize, old_bytes: usize, new_bytes: usize, flags: i32, (fir
     }
     seal::refuse(&region_map::lock(), first, count)?;
     let moved = kernel(libc::SYS_mremap, [address, old_bytes, new_bytes, bits(libc::MREMAP_MAYMOVE), 0, 0])?;
-    move_in(&mut region_map::lock(), moved, new_bytes, first, count, READ_WRITE)
+    let moves = bits(libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED);
+    move_in(&mut region_map::lock(), first, count, READ_WRITE, |place| {
+        kernel(libc::SYS_mremap, [moved, new_bytes, new_bytes, moves, place, 0])
+    })
 }
 
 /// A foreign mapping: the kernel moves it; what it leaves inside the far range becomes ours again.
@@ -222,26 +242,26 @@ fn remap_foreign(
     flags: i32,
     new_address: usize,
 ) -> Outcome {
-    let Move { old, old_count, new_count, .. } = wanted;
+    let Move { old, old_count, new_count, keeps_old, .. } = wanted;
     let bytes = |count: u32| count as usize * PAGE_BYTES;
-    let address = region_map::address_of(old);
-    if flags & libc::MREMAP_FIXED == 0 && wanted.keeps_old {
-        return Ok(address);
-    }
-    let pager = crate::pager().ok_or(libc::ENOMEM)?;
-    // Out of the range first: the kernel finds a place or takes the commanded one.
-    let outside = matches!(new_place, Target::Kernel);
-    let (first_flags, first_place) = if outside { (flags, new_address) } else { (libc::MREMAP_MAYMOVE, 0) };
-    let moved =
-        kernel(libc::SYS_mremap, [address, bytes(old_count), bytes(new_count), bits(first_flags), first_place, 0])?;
-    if region_map::place_of(moved, bytes(new_count)) == Place::Outside {
+    let ask = |place: usize| {
+        let address = region_map::address_of(old);
+        kernel(libc::SYS_mremap, [address, bytes(old_count), bytes(new_count), bits(flags), place, 0])
+    };
+    let moved = match new_place {
+        Target::Far(new, _) if overlaps(wanted, new) => return Err(libc::EINVAL),
+        Target::Far(new, count) => move_in(region_map, new, count, run.attributes.protection, ask)?,
+        Target::Kernel | Target::Across(_) => ask(new_address)?,
+    };
+    if !keeps_old && moved != region_map::address_of(old) {
+        let pager = crate::pager().ok_or(libc::ENOMEM)?;
         pager.take_back(PageNo(old), old_count).map_err(|e| apply::errno_of(&e))?;
         region_map.remove(old, old_count);
     }
-    match new_place {
-        Target::Far(first, count) => {
-            move_in(region_map, moved, bytes(new_count), first, count, run.attributes.protection)
-        }
-        Target::Kernel | Target::Across(_) => Ok(moved),
-    }
+    Ok(moved)
+}
+
+/// Whether the new place of a mapping and its old one have pages in common.
+fn overlaps(wanted: Move, new: u32) -> bool {
+    new < wanted.old + wanted.old_count && wanted.old < new + wanted.new_count
 }

@@ -28,7 +28,10 @@ pub fn attach(segment: i32, address: usize, flags: i32) -> Outcome {
     let made = pass_on(0, flags & !(libc::SHM_REMAP | libc::SHM_RND))?;
     let protection = if flags & libc::SHM_RDONLY == 0 { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ }
         | if flags & libc::SHM_EXEC == 0 { 0 } else { libc::PROT_EXEC };
-    let moved = move_in(&mut region_map, made, bytes.next_multiple_of(PAGE_BYTES), first, count, protection);
+    let (bytes, moves) = (bytes.next_multiple_of(PAGE_BYTES), bits(libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED));
+    let moved = move_in(&mut region_map, first, count, protection, |place| {
+        kernel(libc::SYS_mremap, [made, bytes, bytes, moves, place, 0])
+    });
     if moved.is_err() {
         // Just attached and shown to nobody.
         let _ = kernel(libc::SYS_shmdt, [made, 0, 0, 0, 0, 0]);
