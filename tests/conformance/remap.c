@@ -163,6 +163,23 @@ static void beside_a_reader(void) {
     SHOW(neither), SHOW(target[0]), CALL(munmap(target, moved_bytes));
 }
 
+// What is locked and cannot be locked again at its new size, by the kernel's limit or the budget, keeps its content where it says that it is.
+static void locked(void) {
+    char *p = with_room(8 * PAGE, 8 * PAGE);
+    MUST(mmap(p + 8 * PAGE, PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == p + 8 * PAGE);
+    fill(p, 8 * PAGE, 21);
+    CALL(mlock(p, 8 * PAGE));
+    char *q = mremap(p, 8 * PAGE, 64 * MIB, MREMAP_MAYMOVE);
+    if (q == MAP_FAILED) q = p;
+    SHOW(wrong(q, 8 * PAGE, 21));
+    munlock(q, 8 * PAGE);
+    char *r = map(64 * MIB, RW);
+    *r = 1;
+    void *again = mmap(r, 64 * MIB, RW, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_LOCKED, -1, 0);
+    SHOW(probe(r, 'w')), SHOW(*r == (again == MAP_FAILED));
+    munmap(r, 64 * MIB);
+}
+
 // A shared mapping inside memory that was reserved: moved, left in place, and onto itself.
 static void shared(void) {
     char *p = map(MIB, PROT_NONE), *q = p + MIB / 2;
@@ -183,6 +200,7 @@ static void shared(void) {
 
 int main(void) {
     beside_a_reader();
+    locked();
     shared();
     in_place();
     moving();

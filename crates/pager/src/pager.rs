@@ -538,6 +538,11 @@ impl Pager {
     ) -> io::Result<()> {
         self.range.take_back_open(first, count, protection, replace)
     }
+
+    /// Whether `count` pages may be locked in memory at once: not more than half of the budget.
+    pub fn may_lock(&self, count: u32) -> bool {
+        self.range.may_lock(count)
+    }
 }
 
 /// Pins.

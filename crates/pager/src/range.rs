@@ -394,9 +394,14 @@ impl RangeCalls {
         Ok(())
     }
 
+    /// See `Pager::may_lock`.
+    pub(crate) fn may_lock(&self, count: u32) -> bool {
+        u64::from(count) <= self.local.shared_budget.budget().0 / 2
+    }
+
     /// See `Pager::lock`.
     pub(crate) fn lock(&self, first: PageNo, count: u32, on_fault: bool) -> io::Result<()> {
-        if u64::from(count) > self.local.shared_budget.budget().0 / 2 {
+        if !self.may_lock(count) {
             return Err(io::Error::from_raw_os_error(libc::ENOMEM));
         }
         // The kernel writes to pages that it locks, for the calling thread.

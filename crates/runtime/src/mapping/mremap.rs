@@ -107,16 +107,23 @@ fn shrink(region_map: &mut RegionMap, wanted: Move) -> Outcome {
 fn resize(region_map: &mut RegionMap, wanted: Move, run: Run) -> Outcome {
     let Move { old, old_count, new_count, .. } = wanted;
     let (tail, more) = (old + old_count, new_count - old_count.min(new_count));
-    if !wanted.keeps_old && run.end() == tail && region_map.place_at(tail, more, run.attributes) {
+    let unlocked = Attributes { locked: Locked::No, ..run.attributes };
+    if !wanted.keeps_old && run.end() == tail && region_map.is_free(tail, more) {
+        may_lock(run.attributes, more)?;
+        if !region_map.place_at(tail, more, unlocked) {
+            return Err(libc::ENOMEM);
+        }
         let grown = Run { first: tail, count: more, attributes: run.attributes };
         apply::open(region_map, grown)?;
-        apply::lock(grown)?;
+        if apply::lock(grown).is_ok() {
+            region_map.update(tail, more, |a| a.locked = run.attributes.locked);
+        }
         return Ok(region_map::address_of(old));
     }
     if !wanted.may_move {
         return Err(libc::ENOMEM);
     }
-    let unlocked = Attributes { locked: Locked::No, ..run.attributes };
+    may_lock(run.attributes, new_count)?;
     let new = region_map.place(new_count, 1, unlocked).ok_or(libc::ENOMEM)?;
     carry(region_map, wanted, run.attributes, new)
 }
@@ -127,6 +134,7 @@ fn move_to(region_map: &mut RegionMap, wanted: Move, run: Run, new: u32) -> Outc
     if overlaps(wanted, new) {
         return Err(libc::EINVAL);
     }
+    may_lock(run.attributes, new_count)?;
     let unlocked = Attributes { locked: Locked::No, ..run.attributes };
     let there = region_map.runs_in(new, new_count);
     let readable = |there: &Run| {
@@ -150,7 +158,14 @@ fn move_to(region_map: &mut RegionMap, wanted: Move, run: Run, new: u32) -> Outc
     carry(region_map, wanted, run.attributes, new)
 }
 
-/// Moves content to `new`, where a run was just placed, over what is left there, and frees the old run.
+/// Refuses what could not be locked again, before anything moves.
+fn may_lock(attributes: Attributes, count: u32) -> Result<(), i32> {
+    let may = attributes.locked == Locked::No || crate::pager().is_some_and(|pager| pager.may_lock(count));
+    if may { Ok(()) } else { Err(libc::ENOMEM) }
+}
+
+/// Moves content to `new`, where a run was just placed, over what is left there, and frees the old run. From the move on nothing is an error
+/// any more: the program finds its content at the new place.
 fn carry(region_map: &mut RegionMap, wanted: Move, attributes: Attributes, new: u32) -> Outcome {
     let Move { old, old_count, new_count, keeps_old, .. } = wanted;
     let pager = crate::pager().ok_or(libc::ENOMEM)?;
@@ -160,25 +175,30 @@ fn carry(region_map: &mut RegionMap, wanted: Move, attributes: Attributes, new: 
     let plain = attributes.protection == READ_WRITE;
     if attributes.locked != Locked::No {
         pager.unlock(PageNo(old), old_count).map_err(|e| apply::errno_of(&e))?;
+        region_map.update(old, old_count, |a| a.locked = Locked::No);
     }
-    protect(new, new_count, READ_WRITE).inspect_err(|_| drop(region_map.remove(new, new_count)))?;
-    if !plain {
-        protect(old, kept, READ_WRITE)?;
+    let open_old = || if plain { Ok(()) } else { protect(old, kept, READ_WRITE) };
+    let opened = protect(new, new_count, READ_WRITE).and_then(|()| open_old());
+    if let Err(errno) = opened {
+        apply::clear(region_map, new, new_count)?;
+        return Err(errno);
     }
     pager.relocate(PageNo(old), PageNo(new), kept);
     pager.discard(PageNo(new + kept), new_count - kept);
-    if !plain {
-        protect(new, new_count, attributes.protection)?;
-        protect(old, kept, attributes.protection)?;
+    for (first, count) in [(new, new_count), (old, kept)].into_iter().filter(|_| !plain) {
+        if protect(first, count, attributes.protection).is_err() {
+            region_map.update(first, count, |a| a.protection = READ_WRITE);
+        }
     }
-    region_map.update(old, old_count, |a| a.locked = Locked::No);
     if !keeps_old {
-        apply::clear(region_map, old, old_count)?;
+        // What cannot be unmapped stays, without content.
+        let _ = apply::clear(region_map, old, old_count);
     }
     let moved = Run { first: new, count: new_count, attributes };
-    restore_fork_rule(moved)?;
-    apply::lock(moved)?;
-    region_map.update(new, new_count, |a| a.locked = attributes.locked);
+    let _ = restore_fork_rule(moved);
+    if apply::lock(moved).is_ok() {
+        region_map.update(new, new_count, |a| a.locked = attributes.locked);
+    }
     Ok(region_map::address_of(new))
 }
 
