@@ -4,8 +4,10 @@ use super::{Outcome, bits, kernel, lock_form};
 use crate::Pager;
 use crate::profile;
 use crate::region_map::{self, Attributes, Kind, Locked, RegionMap, Run};
+use hinterland_sys::thread;
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// The error number of a pager call.
 pub fn errno_of(error: &io::Error) -> i32 {
@@ -14,6 +16,19 @@ pub fn errno_of(error: &io::Error) -> i32 {
 
 fn pager() -> Result<&'static Pager, i32> {
     crate::pager().ok_or(libc::ENOMEM)
+}
+
+/// The error number of a change of protection. That needs a mapping of the kernel's more where it divides one: says once that there are no more.
+fn refused(error: &io::Error) -> i32 {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    let errno = errno_of(error);
+    if errno == libc::ENOMEM && !SAID.swap(true, Relaxed) {
+        thread::write_stderr(
+            "hinterland: the kernel refuses to divide a mapping (ENOMEM): the process probably has as many as vm.max_map_count allows; each \
+             hole in far memory is one, so a program with many needs up to twice as many as without Hinterland\n",
+        );
+    }
+    errno
 }
 
 /// A run's address and length in bytes.
@@ -32,7 +47,7 @@ pub fn clear(region_map: &mut RegionMap, first: u32, count: u32) -> Result<(), i
             pager.take_back(PageNo(run.first), run.count).map_err(|e| errno_of(&e))?;
         } else {
             if run.attributes.protection != libc::PROT_NONE {
-                pager.protect(PageNo(run.first), run.count, libc::PROT_NONE).map_err(|e| errno_of(&e))?;
+                pager.protect(PageNo(run.first), run.count, libc::PROT_NONE).map_err(|e| refused(&e))?;
             }
             pager.unmap(PageNo(run.first), run.count);
         }
@@ -86,7 +101,7 @@ fn replace_run(run: Run, protection: i32) -> Result<(), i32> {
         return pager.take_back_open(first, run.count, protection, map).map_err(|e| errno_of(&e));
     }
     forget_attributes(run, was)?;
-    let protect = || pager.protect(first, run.count, protection).map_err(|e| errno_of(&e));
+    let protect = || pager.protect(first, run.count, protection).map_err(|e| refused(&e));
     let closes = was & !protection & libc::PROT_WRITE != 0;
     if closes {
         protect()?;
@@ -125,7 +140,7 @@ pub fn protect(region_map: &mut RegionMap, run: Run, protection: i32, key: i32) 
     let (address, bytes) = span(run);
     let foreign = run.attributes.kind == Kind::Foreign;
     if !foreign {
-        pager()?.protect(PageNo(run.first), run.count, protection).map_err(|e| errno_of(&e))?;
+        pager()?.protect(PageNo(run.first), run.count, protection).map_err(|e| refused(&e))?;
         if run.attributes.undumped {
             // The pager lets what it opens into core dumps; the program said that this run stays out.
             kernel(libc::SYS_madvise, [address, bytes, bits(libc::MADV_DONTDUMP), 0, 0, 0])?;
@@ -151,7 +166,7 @@ pub fn open(region_map: &mut RegionMap, run: Run) -> Result<(), i32> {
     let opened = pager()?.protect(PageNo(run.first), run.count, run.attributes.protection);
     opened.map_err(|error| {
         region_map.remove(run.first, run.count);
-        errno_of(&error)
+        refused(&error)
     })
 }
 
