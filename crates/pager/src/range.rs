@@ -272,22 +272,44 @@ impl RangeCalls {
         self.local.kept.forget_all(from, count);
         self.tell_tracer(to, count, DiscardCause::Discarded);
         self.tell_tracer(from, count, DiscardCause::Moved);
-        let mut claimed = Vec::new();
+        let target = |page: PageNo| PageNo(page.0 - from.0 + to.0);
         for (step, pages) in steps(from, count) {
             let _inside = self.pages.gate.enter();
-            let target = |page: PageNo| PageNo(page.0 - from.0 + to.0);
-            self.pages.table.for_each_touched(step, pages, |page| claimed.extend(self.claim(page, |_| true)));
-            let targets: Vec<Owned> = claimed.iter().map(|owned| self.claim_any(target(owned.page()))).collect();
-            // A page at the destination is owned until it is what it becomes: a thread that reads it sees what was there or what comes.
-            let mut emptied = Vec::new();
-            self.pages.table.for_each_touched(target(step), pages, |page| {
-                if targets.binary_search_by_key(&page, Owned::page).is_err() {
-                    emptied.extend(self.claim(page, |_| true));
-                }
-            });
+            let mut moving = Vec::new();
+            self.pages.table.for_each_touched(step, pages, |page| moving.push(page));
+            let wanted: Vec<PageNo> = moving.iter().map(|page| target(*page)).collect();
+            let sources = || moving.iter().filter_map(|page| self.claim(*page, |_| true)).collect::<Vec<Owned>>();
+            let targets = || self.claim_targets(target(step), pages, &wanted);
+            // In one ascending order, as each call that waits for pages while it owns others: no two of them wait for each other.
+            let (mut claimed, targets) = if from < to {
+                let claimed = sources();
+                (claimed, targets())
+            } else {
+                let targets = targets();
+                (sources(), targets)
+            };
+            let is_moved = |at: &Owned| claimed.binary_search_by_key(&at.page(), |owned| target(owned.page())).is_ok();
+            let (targets, rest): (Vec<Owned>, Vec<Owned>) = targets.into_iter().partition(is_moved);
+            let (mut emptied, unchanged): (Vec<Owned>, Vec<Owned>) =
+                rest.into_iter().partition(|owned| owned.was().state() != State::Untouched);
+            unchanged.into_iter().for_each(|owned| self.pages.complete_unchanged(owned));
             self.drop_claimed(&mut emptied);
             self.move_over(&mut claimed, targets, target);
         }
+    }
+
+    /// Claims, ascending, the pages of a step that are `wanted` as targets, and all others that hold something. A page at the destination of a
+    /// move is owned until it is what it becomes: a thread that reads it sees what was there or what comes.
+    fn claim_targets(&self, step: PageNo, pages: u32, wanted: &[PageNo]) -> Vec<Owned> {
+        let mut there = wanted.to_vec();
+        self.pages.table.for_each_touched(step, pages, |page| there.push(page));
+        there.sort_unstable();
+        there.dedup();
+        let claim = |page: PageNo| match wanted.binary_search(&page) {
+            Ok(_) => Some(self.claim_any(page)),
+            Err(_) => self.claim(page, |_| true),
+        };
+        there.into_iter().filter_map(claim).collect()
     }
 
     /// Moves claimed pages to claimed targets, in place of what those hold.

@@ -77,6 +77,42 @@ fn a_move_waits_for_the_departure_of_its_page() {
     });
 }
 
+/// A move of eight pages from `from` to `to`, of which the third and fifth have content (1 and 2), over content in the second, third and fifth, beside a
+/// discard of `count` pages from `to`. The move waits for the departure of `leaving`, owning what it claims before that.
+fn a_move_and_a_discard_both_end(from: PageNo, to: PageNo, leaving: PageNo, count: u32) {
+    let at = |place: PageNo, index: u32| PageNo(place.0 + index);
+    on_both_paths(move |stage| {
+        [(from, 2, 1), (from, 4, 2), (to, 1, 3), (to, 2, 4), (to, 4, 5)]
+            .into_iter()
+            .for_each(|(place, index, seed)| stage.write(at(place, index), seed));
+        let out = stage.hold(Point::TakenOut, leaving);
+        let evictor = stage.beside(move |s| s.evict(leaving));
+        let out = out.reached();
+        let mover = stage.beside(move |s| s.pager.relocate(from, to, 8));
+        stage.must_wait(&mover, For::Owner(leaving));
+        let discard = stage.beside(move |s| s.pager.discard(to, count));
+        // At the first page that it comes to: with that, it would own what the move comes to later.
+        stage.must_wait(&discard, For::Owner(at(to, 1)));
+        out.release();
+        evictor.must_end();
+        mover.must_end();
+        discard.must_end();
+        (0..4).for_each(|index| stage.check(at(to, index), 0));
+        (0..8).for_each(|index| stage.check(at(from, index), 0));
+        stage.check(at(to, 4), if count > 4 { 0 } else { 2 });
+    });
+}
+
+#[test]
+fn a_move_to_a_higher_place_and_a_discard_of_that_do_not_wait_for_each_other() {
+    a_move_and_a_discard_both_end(PAGE, TARGET, PageNo(TARGET.0 + 4), 4);
+}
+
+#[test]
+fn a_move_to_a_lower_place_and_a_discard_of_both_do_not_wait_for_each_other() {
+    a_move_and_a_discard_both_end(TARGET, PAGE, PageNo(TARGET.0 + 4), TARGET.0 - PAGE.0 + 4);
+}
+
 #[test]
 fn a_drain_keeps_the_slot_of_a_page_that_moves() {
     on_both_paths(|stage| {
