@@ -1,8 +1,7 @@
 //! A pager that never pages: everything in the far range stays local. It has the real pager's face, so that the
 //! interposition can be tested without userfaultfd, and a difference be blamed on the right half.
 
-use hinterland_pager::PinAccess;
-use hinterland_pager::{FAR_BASE, FAR_PAGES};
+use hinterland_pager::{FAR_BASE, FAR_PAGES, NotReplaced, PinAccess};
 use hinterland_sys::mem;
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::io;
@@ -68,6 +67,10 @@ impl Pager {
         self.discard(first, count);
     }
 
+    pub fn empty(&self, first: PageNo, count: u32) {
+        self.discard(first, count);
+    }
+
     pub fn drop_remote(&self, _: PageNo, _: u32) {}
 
     pub fn freed(&self, _: PageNo, _: u32) {}
@@ -99,6 +102,11 @@ impl Pager {
     pub fn protect(&self, first: PageNo, count: u32, protection: i32) -> io::Result<()> {
         let (start, len) = span(first, count);
         Ok(mem::protect(start, len, protection)?)
+    }
+
+    /// The kernel alone decides.
+    pub fn may_lock(&self, _: u32) -> bool {
+        true
     }
 
     pub fn lock(&self, first: PageNo, count: u32, on_fault: bool) -> io::Result<()> {
@@ -135,12 +143,29 @@ impl Pager {
         local & 1 != 0
     }
 
-    pub fn give_up(&self, _: PageNo, _: u32) {}
+    pub fn give_up<T, E>(
+        &self,
+        _: PageNo,
+        _: u32,
+        replace: impl FnOnce() -> Result<T, NotReplaced<E>>,
+    ) -> Result<T, E> {
+        replace().map_err(|refused| refused.error)
+    }
 
     pub fn take_back(&self, first: PageNo, count: u32) -> io::Result<()> {
         let (start, len) = span(first, count);
         // SAFETY: the program unmapped the mapping that was there.
         Ok(unsafe { mem::remap_inaccessible(start, len) }?)
+    }
+
+    pub fn take_back_open(
+        &self,
+        _: PageNo,
+        _: u32,
+        _: i32,
+        replace: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
+        replace()
     }
 }
 
