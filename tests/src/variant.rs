@@ -107,7 +107,8 @@ impl Variant {
         match self.far {
             "file" => vec![file],
             "tiers" => vec![small, file],
-            "nodes" => vec![small, node::pool_url(nodes)],
+            // On a busy machine, too, none is lost.
+            "nodes" => vec![small, format!("{}?timeout=300", node::pool_url(nodes))],
             _ => vec![format!("compressed:{room}")],
         }
     }

@@ -37,7 +37,8 @@ pub use file::{FileBackend, FileOptions, FileWidth, IoMethod};
 pub use link::{Direction, Duplex, Link, LinkError, LinkModel, LinkShare, bandwidth};
 pub use link_compression::{LinkCompressed, LinkCompression};
 pub use node::{
-    AnswerLimit, DEMAND_LANES, DEMAND_LANES_MAX, Membership, NODES_MAX, NodeAddress, NodePool, Secured, Timing,
+    AnswerLimit, DEMAND_LANES, DEMAND_LANES_MAX, Membership, NODES_MAX, NodeAddress, NodePool, Secured, TIMEOUT_S_MAX,
+    Timing,
 };
 pub use node_error::NodeError;
 pub use open::{OpenError, OpenOptions, check, default_file, open, open_with};

@@ -295,6 +295,8 @@ fn fill_in(mut url: BackendUrl) -> Result<BackendUrl, OpenError> {
 }
 
 fn open_one(url: &BackendUrl, link_name: u64, options: &OpenOptions) -> Result<Arc<dyn Backend>, OpenError> {
+    let patient = url.scheme.timeout().map(|limit| OpenOptions { answer_limit: limit.into(), ..options.clone() });
+    let options = patient.as_ref().unwrap_or(options);
     let name = url.to_string();
     let capacity_bytes = url.capacity.map_or(0, |bytes| bytes.0);
     let memory = |error| OpenError::Memory { url: name.clone(), error };

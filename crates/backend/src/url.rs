@@ -4,8 +4,8 @@
 //! compressed[:CAP][?codec=lz4|zstd][&recompress=off|zstd]
 //! numa:NODE[:SIZE]
 //! file:PATH[?size=SIZE][&io=auto|plain][&direct=on|off][&depth=N][&threads=N]
-//! NODE[,NODE …][?size=SIZE][&replicas=N][&erasure=K+M][&link-compression=off|on|auto][&sub-page=off|auto][&share=auto|strict|fixed:P|weighted:P][&lanes=N]    with NODE = tcp://HOST:PORT or unix:/PATH
-//! etcd://HOST[:PORT][,…]/POOL[?size=SIZE][&replicas=N][&link-compression=…][&sub-page=…][&share=…][&lanes=N]    nodes that are listed there; etcds:// over TLS
+//! NODE[,NODE …][?size=SIZE][&replicas=N][&erasure=K+M][&link-compression=off|on|auto][&sub-page=off|auto][&share=auto|strict|fixed:P|weighted:P][&lanes=N][&timeout=SECONDS]    with NODE = tcp://HOST:PORT or unix:/PATH
+//! etcd://HOST[:PORT][,…]/POOL[?size=SIZE][&replicas=N][&link-compression=…][&sub-page=…][&share=…][&lanes=N][&timeout=SECONDS]    nodes that are listed there; etcds:// over TLS
 //! reference[:CAP]
 //! every one:  &link=LATENCY:BANDWIDTH[:half] &delay_us=N &jitter_us=N &throttle=BYTES_PER_SECOND &fault=KIND:PROBABILITY|KIND@N[,…] &seed=N
 //! ```
@@ -14,12 +14,14 @@
 use crate::decorate::{FaultKind, FaultRule, FaultWhen};
 use crate::{
     CodecName, DEMAND_LANES_MAX, ErasureCode, FileWidth, IoMethod, LinkCompression, LinkModel, LinkShare, NODES_MAX,
+    TIMEOUT_S_MAX,
 };
 use hinterland_units::{ByteCount, PAGE_BYTES, SizeError};
 use hinterland_wire::{Directory, DirectoryError, Endpoint, EndpointError};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// A backend as described by its URL.
 #[derive(Clone, PartialEq, Debug)]
@@ -74,6 +76,8 @@ pub enum Scheme {
         share: Option<LinkShare>,
         /// Threads that can wait for pages of a node at once; `None`: as many as by default.
         lanes: Option<usize>,
+        /// Seconds that a node may leave a request without progress; `None`: as many as by default.
+        timeout_s: Option<usize>,
     },
     /// Memory nodes that a directory lists, which come and go.
     Pool {
@@ -89,6 +93,8 @@ pub enum Scheme {
         share: Option<LinkShare>,
         /// Threads that can wait for pages of a node at once; `None`: as many as by default.
         lanes: Option<usize>,
+        /// Seconds that a node may leave a request without progress; `None`: as many as by default.
+        timeout_s: Option<usize>,
     },
     /// Plain pages in memory.
     Reference,
@@ -291,6 +297,7 @@ pub fn parse(url: &str) -> Result<BackendUrl, UrlError> {
             sub_page: false,
             share: None,
             lanes: None,
+            timeout_s: None,
         },
         _ if names_nodes(head) => Scheme::Nodes {
             endpoints: endpoints(url, head)?,
@@ -300,6 +307,7 @@ pub fn parse(url: &str) -> Result<BackendUrl, UrlError> {
             sub_page: false,
             share: None,
             lanes: None,
+            timeout_s: None,
         },
         _ => return Err(UrlError::Scheme { url: url.into(), scheme: scheme.into() }),
     };
@@ -422,6 +430,10 @@ fn read_own(url: &str, scheme: &mut Scheme, name: &str, value: &str) -> Result<b
             let wanted = "write threads that can wait for pages of a node at once, 1 to 32";
             *lanes = Some(number_to(DEMAND_LANES_MAX, url, name, value, wanted)?);
         }
+        (Scheme::Nodes { timeout_s, .. } | Scheme::Pool { timeout_s, .. }, "timeout") => {
+            let wanted = "write seconds that a node may leave a request without progress, 1 to 600";
+            *timeout_s = Some(number_to(TIMEOUT_S_MAX, url, name, value, wanted)?);
+        }
         (Scheme::Nodes { replicas, .. } | Scheme::Pool { replicas, .. }, "replicas") => {
             let number = value.parse().ok().filter(|number| (1..=NODES_MAX).contains(number));
             *replicas = Some(number.ok_or_else(|| bad_value(url, name, value, "write how many nodes keep each page"))?);
@@ -509,6 +521,16 @@ impl Scheme {
         }
     }
 
+    /// How long a node may leave a request without progress.
+    pub(crate) fn timeout(&self) -> Option<Duration> {
+        match self {
+            Scheme::Nodes { timeout_s, .. } | Scheme::Pool { timeout_s, .. } => {
+                timeout_s.map(|seconds| Duration::from_secs(seconds as u64))
+            }
+            _ => None,
+        }
+    }
+
     /// Whether pages leave the process. Of these the capacity is a parameter.
     pub(crate) fn leaves_process(&self) -> bool {
         self.is_nodes() || matches!(self, Scheme::File { .. })
@@ -519,10 +541,10 @@ impl Scheme {
             Scheme::Compressed { .. } => "codec, recompress, link, delay_us, jitter_us, throttle, fault, seed",
             Scheme::File { .. } => "size, io, direct, depth, threads, link, delay_us, jitter_us, throttle, fault, seed",
             Scheme::Nodes { .. } => {
-                "size, replicas, erasure, link-compression, sub-page, share, lanes, link, delay_us, jitter_us, throttle, fault, seed"
+                "size, replicas, erasure, link-compression, sub-page, share, lanes, timeout, link, delay_us, jitter_us, throttle, fault, seed"
             }
             Scheme::Pool { .. } => {
-                "size, replicas, link-compression, sub-page, share, lanes, link, delay_us, jitter_us, throttle, fault, seed"
+                "size, replicas, link-compression, sub-page, share, lanes, timeout, link, delay_us, jitter_us, throttle, fault, seed"
             }
             Scheme::Reference | Scheme::Numa { .. } => COMMON,
         }
@@ -611,7 +633,7 @@ impl fmt::Display for BackendUrl {
             }
             Scheme::Reference => f.write_str("reference")?,
             Scheme::Numa { node } => write!(f, "numa:{node}")?,
-            Scheme::Nodes { endpoints, replicas, erasure, compression, sub_page, share, lanes } => {
+            Scheme::Nodes { endpoints, replicas, erasure, compression, sub_page, share, lanes, timeout_s } => {
                 let names: Vec<String> = endpoints.iter().map(Endpoint::to_string).collect();
                 f.write_str(&names.join(","))?;
                 parameters.extend(replicas.map(|replicas| format!("replicas={replicas}")));
@@ -620,14 +642,16 @@ impl fmt::Display for BackendUrl {
                 parameters.extend(sub_page.then(|| "sub-page=auto".to_owned()));
                 parameters.extend(share.map(|share| format!("share={share}")));
                 parameters.extend(lanes.map(|lanes| format!("lanes={lanes}")));
+                parameters.extend(timeout_s.map(|seconds| format!("timeout={seconds}")));
             }
-            Scheme::Pool { directory, replicas, compression, sub_page, share, lanes } => {
+            Scheme::Pool { directory, replicas, compression, sub_page, share, lanes, timeout_s } => {
                 write!(f, "{directory}")?;
                 parameters.extend(replicas.map(|replicas| format!("replicas={replicas}")));
                 parameters.extend(link_compression(*compression));
                 parameters.extend(sub_page.then(|| "sub-page=auto".to_owned()));
                 parameters.extend(share.map(|share| format!("share={share}")));
                 parameters.extend(lanes.map(|lanes| format!("lanes={lanes}")));
+                parameters.extend(timeout_s.map(|seconds| format!("timeout={seconds}")));
             }
             Scheme::File { path, io, direct, width } => {
                 write!(f, "file:{}", escape(&path.to_string_lossy()))?;
@@ -727,8 +751,8 @@ mod tests {
             "numa:1:16G?delay_us=3",
             "file:/a?size=1G&depth=4&threads=16",
             "file:/a?io=plain&threads=1",
-            "tcp://127.0.0.1:1?share=strict&lanes=2&delay_us=1",
-            "etcd://127.0.0.1:2379/pool?replicas=2&lanes=32",
+            "tcp://127.0.0.1:1?share=strict&lanes=2&timeout=30&delay_us=1",
+            "etcd://127.0.0.1:2379/pool?replicas=2&lanes=32&timeout=600",
             "reference",
             "reference:1M?link=5us:25Gb/s&fault=store:0.5",
             "tcp://127.0.0.1:7440",
@@ -818,6 +842,9 @@ mod tests {
             ("file:/x?io=plain&depth=4", "io=plain has one operation in flight"),
             ("file:/x?lanes=4", "no parameter 'lanes'; known are size, io, direct, depth, threads"),
             ("tcp://127.0.0.1:1?lanes=0", "'0' is no value for lanes"),
+            ("tcp://127.0.0.1:1?timeout=0", "'0' is no value for timeout"),
+            ("tcp://127.0.0.1:1?timeout=601", "1 to 600"),
+            ("file:/x?timeout=4", "no parameter 'timeout'"),
             ("tcp://127.0.0.1:1?lanes=33", "1 to 32"),
             ("unix:/a?depth=4", "no parameter 'depth'"),
             ("file:/x%2", "two hexadecimal digits"),

@@ -9,9 +9,7 @@ pub const HANG: Duration = Duration::from_secs(300);
 
 /// A limit for nodes that answer: on a busy machine, too, none is lost.
 pub fn patient() -> AnswerLimit {
-    let limit = AnswerLimit::default();
-    limit.set(HANG);
-    limit
+    HANG.into()
 }
 
 /// Waits until something `holds`; `what` says it in the message of a test that hangs.

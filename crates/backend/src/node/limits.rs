@@ -9,6 +9,8 @@ use std::time::Duration;
 
 /// Nodes of a pool: each has a row of figures.
 pub const NODES_MAX: usize = 8;
+/// The longest [`AnswerLimit`] that a URL may give, in seconds (`timeout=`).
+pub const TIMEOUT_S_MAX: usize = 600;
 
 // Messages.
 
@@ -177,10 +179,16 @@ impl AnswerLimit {
     }
 }
 
+impl From<Duration> for AnswerLimit {
+    fn from(limit: Duration) -> AnswerLimit {
+        let changed = AnswerLimit(Arc::default());
+        changed.set(limit);
+        changed
+    }
+}
+
 impl Default for AnswerLimit {
     fn default() -> AnswerLimit {
-        let limit = AnswerLimit(Arc::default());
-        limit.set(ANSWER_LIMIT_DEFAULT);
-        limit
+        ANSWER_LIMIT_DEFAULT.into()
     }
 }

@@ -64,7 +64,7 @@ mod transfer;
 mod views;
 
 pub use channel::Secured;
-pub use limits::{AnswerLimit, DEMAND_LANES, DEMAND_LANES_MAX, NODES_MAX, Timing};
+pub use limits::{AnswerLimit, DEMAND_LANES, DEMAND_LANES_MAX, NODES_MAX, TIMEOUT_S_MAX, Timing};
 pub use member::NodeAddress;
 pub use membership::Membership;
 pub use pool::NodePool;

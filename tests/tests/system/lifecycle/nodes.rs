@@ -10,6 +10,7 @@ use nix::sys::signal::Signal;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
+use std::time::Duration;
 
 pub const PATHS: [&str; 2] = ["monitor", "inline"];
 
@@ -35,6 +36,7 @@ pub fn trials() -> Vec<Trial> {
         for (name, signal) in [("killed", Signal::SIGKILL), ("stopped", Signal::SIGSTOP), ("ended", Signal::SIGTERM)] {
             add(format!("lifecycle::nodes::{name}::{path}"), Box::new(move |test| lost(test, path, signal)));
         }
+        add(format!("lifecycle::nodes::waited_for::{path}"), Box::new(move |test| waited_for(test, path)));
         add(format!("lifecycle::nodes::full::{path}"), Box::new(move |test| full(test, path)));
         add(format!("lifecycle::nodes::room::{path}"), Box::new(move |test| room(test, path)));
         for seed in 1..=2 {
@@ -139,6 +141,21 @@ fn lost(test: &str, path: &str, signal: Signal) -> Result<()> {
     node.signal(signal)?;
     let ended = running.end()?;
     ended.expect(125, "ready")?.expect_refusal(&[&format!("the memory node {} is lost: ", node.url)])?;
+    Ok(())
+}
+
+/// A node that makes no progress for longer than a default allows, and for less than `timeout=` of its URL, is not lost.
+fn waited_for(test: &str, path: &str) -> Result<()> {
+    let node = Node::start(test, "1G")?;
+    let url = format!("{}?timeout=300", node.url);
+    let program = c_program("hold", &[])?.display().to_string();
+    let mut running = launch(test, &[&url], path, &[&program, "64", "stay"])?.start()?;
+    running.wait_for("ready")?;
+    node.signal(Signal::SIGSTOP)?;
+    std::thread::sleep(Duration::from_secs(4));
+    node.signal(Signal::SIGCONT)?;
+    super::paths::terminated(running)?;
+    node.end()?;
     Ok(())
 }
 
