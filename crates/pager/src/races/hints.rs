@@ -269,4 +269,4 @@ fn what_waits_for_a_parents_hints_counts_for_no_place_of_a_child() {
         assert_eq!(stage.pager.row().hint_used_pages.load(Relaxed), u64::from(PAGES));
     });
 }
-            assert_eq!(s.script.heard.load(Relaxed), 0, "the prefetcher has not asked for it");
+assert_eq!(s.script.heard.load(Relaxed), 0, "the prefetcher has not asked for it");
