@@ -451,8 +451,7 @@ impl ReadAhead {
             self.load_batch(&batch, &of, scratch);
             self.map_batch(&mut batch, &of, scratch);
         } else {
-            self.refuse_window(&of);
-            batch.pages.drain(..).for_each(|owned| self.pages.complete_unchanged(owned));
+            self.refuse_batch(&mut batch, &of);
         }
         has_frames
     }
@@ -495,28 +494,29 @@ impl ReadAhead {
     /// Loads and maps a batch, and claims the next one before this one is mapped; none while a fork waits.
     fn prefetch(&self, batch: &mut Batch, of: &PendingWindow, next: &mut Batch, scratch: &mut Scratch) {
         let has_frames = self.frames_for(batch.pages.len() as u64, scratch);
+        let first = batch.pages[0].page();
         if has_frames {
             self.load_batch(batch, of, scratch);
-            self.pages.at(Point::ReadAheadLoaded, batch.pages[0].page());
+            self.pages.at(Point::ReadAheadLoaded, first);
         } else {
-            self.refuse_window(of);
+            self.refuse_batch(batch, of);
         }
         next.of = None;
         if !self.pages.gate.is_closing() {
             self.take_hints(LOOKED_AT_MAX);
             self.claim_next(None, next);
         }
-        self.pages.at(Point::ReadAheadClaimed, batch.pages[0].page());
+        self.pages.at(Point::ReadAheadClaimed, first);
         if has_frames {
             self.map_batch(batch, of, scratch);
-        } else {
-            batch.pages.drain(..).for_each(|owned| self.pages.complete_unchanged(owned));
         }
     }
 
-    /// No frames are free for a part of a window: see [`WindowQueue::refuse`].
-    fn refuse_window(&self, of: &PendingWindow) {
+    /// No frames are free for a part of a window: see [`WindowQueue::refuse`]. Its pages are remote before the queue can serve it again:
+    /// else it would find them claimed, and pass them over.
+    fn refuse_batch(&self, batch: &mut Batch, of: &PendingWindow) {
         let turn = self.pages.decisions.turn();
+        batch.pages.drain(..).for_each(|owned| self.pages.complete_unchanged(owned));
         let waiting = self.queue.with(|queue| {
             queue.refuse(of);
             queue.waiting()

@@ -5,6 +5,7 @@ use crate::hint_ring::Run;
 use crate::schedule::Point;
 use crate::state::Entry;
 use crate::{FATAL_EXIT_CODE, FaultPath, HintSite, Leave, State};
+use hinterland_policy::{Prefetch, TapeBatch};
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -246,6 +247,27 @@ fn hints_that_a_fault_has_left_wake_the_thread_that_reads_ahead() {
         idle.release();
         stage.wait_for(hinted, State::Resident);
         stage.check(hinted, 12);
+    });
+}
+
+/// Else it would be claimed while it is the thread's that found no frames, and passed over.
+#[test]
+fn a_page_that_finds_no_frame_is_far_before_its_batch_can_be_claimed_again() {
+    on_both_paths(|stage| {
+        stage.send_far(PAGE, 14);
+        stage.pager.start_all().unwrap();
+        let account = &stage.pager.beside.local.account;
+        let all = account.budget().0;
+        account.charge(all);
+        let refused = stage.hold(Point::ReadAheadClaimed, PAGE);
+        let pages = vec![PAGE].into();
+        stage.pager.beside.read_ahead.request(Prefetch::Batch(TapeBatch { pages, key: None, thread: 0 }));
+        let refused = refused.reached();
+        assert_eq!(stage.pager.row().prefetch_windows_refused.load(Relaxed), 1);
+        assert_eq!(stage.state(PAGE), State::Remote);
+        account.uncharge(all);
+        refused.release();
+        stage.check(PAGE, 14);
     });
 }
 
