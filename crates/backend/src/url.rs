@@ -19,7 +19,7 @@ use crate::{
 use hinterland_units::{ByteCount, PAGE_BYTES, SizeError};
 use hinterland_wire::{Directory, DirectoryError, Endpoint, EndpointError};
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -654,7 +654,7 @@ impl fmt::Display for BackendUrl {
                 parameters.extend(timeout_s.map(|seconds| format!("timeout={seconds}")));
             }
             Scheme::File { path, io, direct, width } => {
-                write!(f, "file:{}", escape(&path.to_string_lossy()))?;
+                write!(f, "file:{}", escape(path))?;
                 parameters.extend((*io == IoMethod::Plain).then(|| "io=plain".to_owned()));
                 parameters.extend((!direct).then(|| "direct=off".to_owned()));
                 let FileWidth { depth, threads } = FileWidth::default();
@@ -706,13 +706,18 @@ fn exact(bytes: ByteCount) -> String {
     }
 }
 
-fn escape(path: &str) -> String {
-    let mut text = String::with_capacity(path.len());
-    for character in path.chars() {
-        match character {
-            '%' | '?' | ' ' | '\t' | '\n' => text.push_str(&format!("%{:02X}", u32::from(character))),
-            _ => text.push(character),
+/// A path as a URL has it: what would end it there, and what is not UTF-8, as `%` and two digits.
+fn escape(path: &Path) -> String {
+    use std::os::unix::ffi::OsStrExt;
+    let mut text = String::new();
+    for chunk in path.as_os_str().as_bytes().utf8_chunks() {
+        for character in chunk.valid().chars() {
+            match character {
+                '%' | '?' | ' ' | '\t' | '\n' => text.push_str(&format!("%{:02X}", u32::from(character))),
+                _ => text.push(character),
+            }
         }
+        chunk.invalid().iter().for_each(|byte| text.push_str(&format!("%{byte:02X}")));
     }
     text
 }
@@ -747,6 +752,7 @@ mod tests {
             "compressed:1G?codec=lz4&delay_us=50&jitter_us=7&seed=7&throttle=100M&fault=flip:0.001,load@3",
             "file:/mnt/ssd/far?size=64G",
             "file:/a%20b?size=5000&io=plain&direct=off",
+            "file:/%FF/ä%E2%82?size=5000",
             "numa:0",
             "numa:1:16G?delay_us=3",
             "file:/a?size=1G&depth=4&threads=16",
