@@ -160,9 +160,12 @@ fn launch(args: &RunArgs, asked: Asked<'_>) -> Result<Ending, Error> {
         if let Some(tunables) = library::tunables(tunables.as_deref(), auditors.as_deref()) {
             program.set("GLIBC_TUNABLES", tunables);
         }
-        // A launcher inside takes what it finds for the user's word.
+        // A launcher inside takes what it finds for the user's word, and reads the settings file for what it does not find.
+        let is_told = |name: &str| {
+            !args.settings.values(name).is_empty() || std::env::var_os(name).is_some_and(|value| !value.is_empty())
+        };
         for ((name, value), (_, default)) in settings.to_env().into_iter().zip(Settings::default().to_env()) {
-            if value.is_empty() || value == default {
+            if value.is_empty() || value == default && !is_told(name) {
                 program.unset(name)
             } else {
                 program.set(name, value)

@@ -82,8 +82,11 @@ fn the_program_knows_its_own_name_and_settings() {
     assert!(stdout.starts_with("67108864 large unset lib"), "{stdout}{stderr}");
     assert!(stdout.ends_with("ledger\n"), "{stdout}{stderr}");
     // What is as it is by itself is not said: a launcher inside would take it for the user's word.
-    let (_, stdout, _) = output(&mut shell(&["--prefetch", "auto"], "echo ${HINTERLAND_PREFETCH-unset}"));
+    let (_, stdout, _) = output(&mut shell(&[], "echo ${HINTERLAND_PREFETCH-unset}"));
     assert_eq!(stdout, "unset\n");
+    // What is said is, also where it is as it is by itself: else the settings file would count inside.
+    let (_, stdout, _) = output(&mut shell(&["--prefetch", "auto"], "echo ${HINTERLAND_PREFETCH-unset}"));
+    assert_eq!(stdout, "auto\n");
     let (_, stdout, _) = output(hinterland().args(["run", "--quiet", "--", "cat", "/proc/self/cmdline"]));
     assert_eq!(stdout, "cat\0/proc/self/cmdline\0");
 }
