@@ -3,8 +3,10 @@
 use super::file;
 use crate::args::RunArgs;
 use crate::error::Error;
-use hinterland_abi::{Form, SETTINGS, Setting, Sources, variables};
+use hinterland_abi::{Form, LEDGER_MAGIC, SETTINGS, Setting, Sources, variables};
 use std::env::VarError;
+use std::fs::File;
+use std::io::Read;
 use std::path::PathBuf;
 
 /// A value and where it was written.
@@ -18,6 +20,8 @@ pub struct Found {
 /// The sources, merged: at most one value for each variable.
 pub struct Merged {
     found: Vec<(&'static str, Found)>,
+    /// Variables that were put aside.
+    pub aside: Vec<&'static str>,
     /// The settings file, if there is one.
     pub file: Option<PathBuf>,
 }
@@ -44,8 +48,9 @@ impl Merged {
     }
 }
 
-/// Settings that limit each other. In a run within a run, a flag for one of them puts aside what the outer run has handed down of the others.
-const TOGETHER: [&[&str]; 5] = [
+/// Settings that limit each other. In a run within a run, a flag for one of them puts aside what variables say of the others, where both together
+/// are refused.
+pub const TOGETHER: [&[&str]; 5] = [
     &[variables::LOCAL, variables::RAM],
     &[variables::FAR, variables::REPLICAS],
     &[variables::GRANULARITY, variables::BLOCK],
@@ -53,8 +58,19 @@ const TOGETHER: [&[&str]; 5] = [
     &[variables::TLS, variables::TLS_CA, variables::KEY_FILE],
 ];
 
-/// Merges flags, environment and file.
-pub fn merge(args: &RunArgs, variable: &impl Fn(&str) -> Result<String, VarError>) -> Result<Merged, Error> {
+/// Whether a path leads to the ledger of a run that goes on.
+pub fn is_ledger(path: &str) -> bool {
+    let mut magic = [0; 8];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut magic));
+    read.is_ok() && u64::from_le_bytes(magic) == LEDGER_MAGIC
+}
+
+/// Merges flags, environment and file; of the environment, what is in one of the `groups` with a flag is put aside.
+pub fn merge(
+    args: &RunArgs,
+    variable: &impl Fn(&str) -> Result<String, VarError>,
+    groups: &[&[&str]],
+) -> Result<Merged, Error> {
     let env = |name: &str| match variable(name) {
         Err(VarError::NotUnicode(_)) => Err(Error::Setting {
             origin: name.into(),
@@ -69,17 +85,19 @@ pub fn merge(args: &RunArgs, variable: &impl Fn(&str) -> Result<String, VarError
         Some(path) => Some(path.into()),
         None => env(variables::CONFIG)?.map(PathBuf::from),
     };
-    let is_within = env(variables::LEDGER)?.is_some();
     let is_flag = |variable: &&str| !args.settings.values(variable).is_empty();
-    let is_aside =
-        |variable| is_within && TOGETHER.iter().any(|group| group.contains(&variable) && group.iter().any(is_flag));
+    let is_aside = |variable| groups.iter().any(|group| group.contains(&variable) && group.iter().any(is_flag));
     let file = file::read(named, |name| env(name).ok().flatten(), &keys)?;
-    let mut all = Vec::new();
+    let (mut all, mut aside) = (Vec::new(), Vec::new());
     for setting in of_a_run() {
         let found = match flag(args, setting)? {
             Some(text) => Some(Found { text, origin: setting.flag() }),
             None => env(setting.variable)?
-                .filter(|_| !is_aside(setting.variable))
+                .filter(|_| {
+                    let is_aside = is_aside(setting.variable);
+                    aside.extend(is_aside.then_some(setting.variable));
+                    !is_aside
+                })
                 .map(|text| Found { text, origin: setting.variable.into() })
                 .or_else(|| {
                     let (file, key) = (file.as_ref()?, setting.key());
@@ -88,7 +106,7 @@ pub fn merge(args: &RunArgs, variable: &impl Fn(&str) -> Result<String, VarError
         };
         all.extend(found.map(|found| (setting.variable, found)));
     }
-    Ok(Merged { found: all, file: file.map(|file| file.path) })
+    Ok(Merged { found: all, aside, file: file.map(|file| file.path) })
 }
 
 /// A flag's text. An empty value is a mistake here, whereas an empty variable counts as unset.

@@ -22,7 +22,8 @@ use hinterland_sys::FeatureSet;
 use hinterland_tls::{ClientCredentials, Sources};
 use hinterland_units::{Budget, BudgetError, ByteCount, PAGE_BYTES, Slowdown};
 use hinterland_wire::Protection;
-use merge::{Merged, merge};
+pub use merge::is_ledger;
+use merge::{Merged, TOGETHER, merge};
 use std::env::VarError;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -97,7 +98,34 @@ pub fn resolve(
     variable: impl Fn(&str) -> Result<String, VarError>,
     host: &Host,
 ) -> Result<RunConfig, Error> {
-    let merged = merge(args, &variable)?;
+    let refused = match resolve_merged(args, &merge(args, &variable, &[])?, &variable, host) {
+        Err(refused) if variable(variables::LEDGER).is_ok_and(|path| is_ledger(&path)) => refused,
+        resolved => return resolved,
+    };
+    // A run within a run, which may contradict what the outer one hands down: no more is put aside than must be.
+    for groups in TOGETHER.chunks(1).chain([&TOGETHER[..]]) {
+        let merged = merge(args, &variable, groups)?;
+        if merged.aside.is_empty() {
+            continue;
+        }
+        if let Ok(config) = resolve_merged(args, &merged, &variable, host) {
+            if !config.quiet {
+                let names = merged.aside.join(", ");
+                complain(format_args!("a run within a run puts {names} aside, with which its flags would be refused"));
+            }
+            return Ok(config);
+        }
+    }
+    Err(refused)
+}
+
+/// Resolves what the sources say, merged.
+fn resolve_merged(
+    args: &RunArgs,
+    merged: &Merged,
+    variable: &impl Fn(&str) -> Result<String, VarError>,
+    host: &Host,
+) -> Result<RunConfig, Error> {
     let env = |name: &str| variable(name).ok().filter(|value| !value.is_empty());
     let read = |variable: &str| merged.text(variable).map(str::to_owned);
     let refuse = |(variable, why)| merged.refuse(variable, why);
@@ -105,7 +133,7 @@ pub fn resolve(
     let launcher = LauncherSettings::from_env(read).map_err(refuse)?;
     let features: FeatureSet =
         settings.features.parse().map_err(|why: String| merged.refuse(variables::FEATURES, why))?;
-    let credentials = read_credentials(&mut settings, &merged)?;
+    let credentials = read_credentials(&mut settings, merged)?;
     let protection = Protection::of(credentials.is_some(), settings.insecure_loopback);
     resolve_urls(&mut settings.far, protection).map_err(|why| merged.refuse(variables::FAR, why))?;
     if let Some(replicas) = settings.replicas {
@@ -125,7 +153,7 @@ pub fn resolve(
         "" | AUTO => None,
         path => Some(RunTapes::read(Path::new(path), leave_out).map_err(|why| merged.refuse(variables::TAPE, why))?),
     };
-    refuse_paces_of_no_tape(&launcher.tape, &merged)?;
+    refuse_paces_of_no_tape(&launcher.tape, merged)?;
     let mut tape_source = tapes.as_ref().map(RunTapes::source);
     let is_auto = launcher.tape == AUTO;
     let mut kept = if is_auto { Kept::look_up(&args.program, &settings, &env) } else { None };
@@ -135,14 +163,14 @@ pub fn resolve(
         let is_known = |budget: &Budget| !matches!(budget, Budget::PercentOfTouched(_));
         (settings.local, settings.ram) = (settings.local.filter(is_known), settings.ram.filter(is_known));
     }
-    let budget_source = fill_budgets(&mut settings, &merged, host, &recorded)?;
+    let budget_source = fill_budgets(&mut settings, merged, host, &recorded)?;
     if let (Some(kept), Some(Budget::Bytes(local))) = (&mut kept, settings.local)
         && let Some((planned, from)) = kept.tape(local)
     {
         (tapes, tape_source) = (Some(planned.into()), Some(from));
     }
     let origin = |variable| merged.get(variable).map(|found| found.origin.clone());
-    let read = files_read(&merged, &settings, tapes.as_ref());
+    let read = files_read(merged, &settings, tapes.as_ref());
     Ok(RunConfig {
         settings,
         credentials,

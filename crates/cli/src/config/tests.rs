@@ -434,15 +434,26 @@ fn a_flag_in_a_run_within_a_run_puts_aside_what_the_outer_one_says_of_the_same()
         (variables::PREFETCH_CACHE, "1M"),
     ];
     let outside = || inherited.iter().fold(Machine::new(""), |machine, (name, text)| machine.with(name, text));
-    let inside = || outside().with(variables::LEDGER, "/proc/1/fd/9");
+    let ledger = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&ledger, hinterland_abi::LEDGER_MAGIC.to_le_bytes()).unwrap();
+    let inside = || outside().with(variables::LEDGER, ledger.path());
+    let after = || outside().with(variables::LEDGER, "/proc/1/fd/9");
     for words in
         [["--ram", "32M"], ["--local", "1G"], ["--block", "64K"], ["--far", "file:/tmp"], ["--read-ahead", "99"]]
     {
         assert!(outside().resolve(&flags(&words)).is_err(), "{words:?}");
+        assert!(after().resolve(&flags(&words)).is_err(), "{words:?}: that run has ended");
         assert!(inside().resolve(&flags(&words)).is_ok(), "{words:?}");
     }
     let settings = inside().resolve(&flags(&["--block", "64K"])).unwrap().settings;
     assert_eq!((bytes(settings.local), settings.replicas), (64 << 20, Some(2)), "what else it says holds");
+    let settings = inside().resolve(&flags(&["--ram", "1G"])).unwrap().settings;
+    assert_eq!((bytes(settings.local), bytes(settings.ram)), (64 << 20, 1 << 30), "what contradicts nothing holds");
+    let settings = inside().resolve(&flags(&["--far", "unix:/c,unix:/d"])).unwrap().settings;
+    assert_eq!(settings.replicas, Some(2), "so many copies");
+    let words = ["--ram", "32M", "--far", "unix:/c,unix:/d"];
+    let settings = inside().resolve(&flags(&words)).unwrap().settings;
+    assert_eq!((bytes(settings.ram), settings.replicas), (32 << 20, Some(2)), "no more is put aside than must be");
 }
 
 #[test]

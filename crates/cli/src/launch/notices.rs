@@ -1,12 +1,10 @@
 //! What a user should know before the program starts although nothing is refused: settings that do something else than they seem to.
 
-use crate::config::RunConfig;
+use crate::config::{RunConfig, is_ledger};
 use crate::error::complain;
 use crate::host::{CgroupLimit, Host};
-use hinterland_abi::{LEDGER_MAGIC, SETTINGS, variables};
+use hinterland_abi::{SETTINGS, variables};
 use hinterland_units::{Budget, ByteCount};
-use std::fs::File;
-use std::io::Read;
 
 /// What names of ours begin with.
 const PREFIX: &str = "HINTERLAND_";
@@ -74,13 +72,6 @@ fn above_the_limit(config: &RunConfig, limit: Option<CgroupLimit>) -> Option<Str
         "warning: {origin} ({budget}) is above the cgroup's limit ({bytes}, {file}): the kernel {what} before the budget is \
          reached; give less than the limit, or no budget (80 % of the limit)"
     ))
-}
-
-/// Whether a variable leads to the ledger of a run that goes on.
-fn is_ledger(path: &str) -> bool {
-    let mut magic = [0; 8];
-    let read = File::open(path).and_then(|mut file| file.read_exact(&mut magic));
-    read.is_ok() && u64::from_le_bytes(magic) == LEDGER_MAGIC
 }
 
 /// Whose budget holds in a run within a run.

@@ -97,6 +97,9 @@ const MESSAGES: &[Message] = &[
     Message { name: "own_ram_within_a_run", with: &[],
         arguments: "run --quiet --local 64M -- {launcher} run --ram 32M -- true", code: 0,
         says: "a run within a run: the budget of this inner one (32 MiB) holds for true, and the outer one does not count it" },
+    Message { name: "put_aside_within_a_run", with: &[],
+        arguments: "run --quiet --local 64M -- {launcher} run --ram 32M -- true", code: 0,
+        says: "a run within a run puts HINTERLAND_LOCAL aside, with which its flags would be refused" },
     Message { name: "own_blocks_within_a_run", with: &[],
         arguments: "run --quiet --local 64M -- {launcher} run --block 64K -- true", code: 0,
         says: "a run within a run: the budget of this inner one (64 MiB, as the outer run has it) holds for true, and the outer one \
