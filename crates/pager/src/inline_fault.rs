@@ -10,6 +10,7 @@ use crate::fault::Faults;
 use crate::local_memory::LocalMemory;
 use crate::pages::{Outcome, Pages};
 use crate::read_ahead::ReadAhead;
+use crate::schedule::Point;
 use crate::scratch::{Scratch, ScratchPool};
 use crate::state::{Entry, State};
 use crate::sys::Instant;
@@ -68,7 +69,14 @@ impl InlineFaults {
         let Some(page) = self.pages.page_of(address) else { return false };
         // Another mapping's page: that it cannot be had is the kernel's answer, for the program. Unless it was ours when it was touched.
         if need == Need::Fault && self.pages.state(page) == State::Foreign {
-            return self.is_to_be_had(page, write);
+            self.pages.at(Point::FoundForeign, page);
+            if self.is_to_be_had(page, write) {
+                return true;
+            }
+            // Ours again meanwhile: the kernel refuses because it is the pager that is to bring it in.
+            if self.pages.state(page) == State::Foreign {
+                return false;
+            }
         }
         let begin = Instant::now();
         let _signals = SignalsBlocked::already();

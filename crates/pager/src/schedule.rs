@@ -53,6 +53,8 @@ pub(crate) enum Point {
     SlotEmptied,
     /// A page is about to be given up; it has lost its content.
     GivingUp,
+    /// A fault on the inline path has found its page another mapping's, and has not asked the kernel for it.
+    FoundForeign,
     /// The policy is being told of another bound; its lock is held. Page 0 stands for all.
     PolicyHeld,
     /// A call waits until the owner of a busy page completes it, and looks again.

@@ -1,9 +1,10 @@
 //! Calls of the program on ranges, against faults and departures of the same pages.
 
-use super::{For, Stage, compressed, on_both_kernel_paths, on_both_paths, on_simulated};
+use super::{For, Stage, compressed, on, on_both_kernel_paths, on_both_paths, on_simulated};
 use crate::schedule::Point;
+use crate::sys::thread::SignalsBlocked;
 use crate::{FaultPath, NotReplaced, State};
-use hinterland_units::PageNo;
+use hinterland_units::{PAGE_BYTES, PageNo};
 use std::sync::Arc;
 
 const PAGE: PageNo = PageNo(19);
@@ -160,6 +161,38 @@ fn a_page_that_another_mapping_cannot_replace_keeps_its_content() {
         };
         assert_eq!(stage.pager.give_up(PAGE, 1, refuse), Err(libc::ENOMEM));
         stage.check(PAGE, 9);
+    });
+}
+
+/// Maps private memory, of a file or anonymous, in the place of a page.
+fn map_over(address: usize, file: Option<&std::fs::File>) -> std::io::Result<()> {
+    use std::os::fd::AsRawFd;
+    let (anonymous, protection) =
+        if file.is_some() { (0, libc::PROT_READ) } else { (libc::MAP_ANONYMOUS, libc::PROT_READ | libc::PROT_WRITE) };
+    let flags = libc::MAP_PRIVATE | libc::MAP_FIXED | anonymous;
+    let fd = file.map_or(-1, AsRawFd::as_raw_fd);
+    // SAFETY: a page of the stage's range that it has given up.
+    let mapped = unsafe { libc::mmap(address as *mut libc::c_void, PAGE_BYTES, protection, flags, fd, 0) };
+    if mapped == libc::MAP_FAILED { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[test]
+fn a_page_that_is_ours_again_is_served_to_a_fault_that_found_another_mapping() {
+    on(FaultPath::Inline, |stage| {
+        stage.pager.give_up(PAGE, 1, || Ok::<(), NotReplaced<()>>(())).unwrap();
+        let found = stage.hold(Point::FoundForeign, PAGE);
+        let reader = stage.beside(|s| {
+            let _signals = SignalsBlocked::new();
+            assert!(s.pager.serve_inline(s.pager.address(PAGE), true), "the page cannot be had");
+        });
+        let found = found.reached();
+        let address = stage.pager.address(PAGE);
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        stage.pager.take_back_open(PAGE, 1, protection, || map_over(address, None)).unwrap();
+        found.release();
+        reader.must_end();
+        assert_eq!(stage.state(PAGE), State::Resident);
+        stage.check(PAGE, 0);
     });
 }
 
