@@ -539,6 +539,8 @@ impl RangeCalls {
             let copies: Vec<Released> =
                 owned.into_iter().filter_map(|owned| self.pages.complete_foreign(owned)).collect();
             assert!(copies.is_empty(), "a page of another mapping had a copy");
+            // It stays as the kernel mapped it, a child's, too. If that fails as well, a child has a hole there.
+            let _ = mem::advise(start, len, libc::MADV_DOFORK);
             return Err(error.into());
         }
         self.foreign_pages.fetch_sub(owned.len() as u64, Relaxed);

@@ -197,6 +197,24 @@ fn a_page_that_is_ours_again_is_served_to_a_fault_that_found_another_mapping() {
 }
 
 #[test]
+fn a_page_that_cannot_be_managed_again_is_a_childs_too() {
+    on_both_kernel_paths(|stage| {
+        stage.pager.give_up(PAGE, 1, || Ok::<(), NotReplaced<()>>(())).unwrap();
+        // The kernel lets no page of a file be managed, unless the file is in memory.
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        let address = stage.pager.address(PAGE);
+        let replace = || map_over(address, Some(&file));
+        if stage.pager.take_back_open(PAGE, 1, libc::PROT_READ, replace).is_ok() {
+            eprintln!("skipped: this program's file is in memory");
+            return;
+        }
+        assert_eq!(stage.state(PAGE), State::Foreign);
+        stage.touch(PAGE);
+        stage.fork(|s| s.touch(PAGE)).must_be_well();
+    });
+}
+
+#[test]
 fn a_page_that_a_device_holds_moves_with_its_frame() {
     on_both_kernel_paths(|stage| {
         stage.write(PAGE, 8);
