@@ -545,8 +545,11 @@ impl RangeCalls {
         }
         self.foreign_pages.fetch_sub(owned.len() as u64, Relaxed);
         // What other threads have touched meanwhile is there.
+        let mut answers = vec![0; owned.len()];
+        mem::look_in_memory(start, &mut answers);
+        let mut answers = answers.into_iter();
         let (present, missing): (Vec<Owned>, Vec<Owned>) =
-            owned.into_iter().partition(|owned| mem::is_in_memory(self.pages.address(owned.page())));
+            owned.into_iter().partition(|_| answers.next().is_some_and(|answer| answer & 1 != 0));
         missing.into_iter().for_each(|owned| self.pages.complete_unchanged(owned));
         if !present.is_empty() {
             self.local.account.charge(present.len() as u64);

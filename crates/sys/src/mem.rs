@@ -328,10 +328,18 @@ pub fn vectors_work() -> bool {
 
 /// Whether a page is in memory (mincore(2)). One that is not may be missing, or in the kernel's swap.
 pub fn is_in_memory(page: usize) -> bool {
-    let mut answer = [0u8];
-    // SAFETY: there is one byte for the page asked of.
-    let asked = unsafe { call("mincore", libc::SYS_mincore, [page, PAGE_BYTES, answer.as_mut_ptr().addr(), 0, 0, 0]) };
-    asked.is_ok() && answer[0] & 1 != 0
+    let mut answer = [0];
+    look_in_memory(page, &mut answer);
+    answer[0] & 1 != 0
+}
+
+/// The same of as many pages from `first` as there are answers, in bit 0 of each. None is in memory where not all are mapped.
+pub fn look_in_memory(first: usize, answers: &mut [u8]) {
+    let range = [first, answers.len() * PAGE_BYTES, answers.as_mut_ptr().addr(), 0, 0, 0];
+    // SAFETY: there is one byte for each page asked of.
+    if unsafe { call("mincore", libc::SYS_mincore, range) }.is_err() {
+        answers.fill(0);
+    }
 }
 
 /// Whether there is a page at an address, in memory or in the kernel's swap (`/proc/self/pagemap`, proc_pid_pagemap(5)). `None`:

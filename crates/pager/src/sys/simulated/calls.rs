@@ -187,6 +187,15 @@ pub(crate) mod mem {
         current.with(|state| state.machine.memory.page(page).is_none_or(|page| page.present && !page.swapped))
     }
 
+    /// mincore(2) of pages.
+    pub(crate) fn look_in_memory(first: usize, answers: &mut [u8]) {
+        if current().is_none() {
+            return real::look_in_memory(first, answers);
+        }
+        let pages = pages_of(first, answers.len() * PAGE_BYTES);
+        answers.iter_mut().zip(pages).for_each(|(answer, page)| *answer = is_in_memory(page).into());
+    }
+
     /// Whether there is a page, in memory or in the kernel's swap.
     pub(crate) fn has_page(page: usize) -> Option<bool> {
         let Some(current) = current() else { return real::has_page(page) };
