@@ -282,12 +282,14 @@ pub fn move_in(
     replace: impl FnOnce(usize) -> Outcome,
 ) -> Outcome {
     let pager = crate::pager().ok_or(libc::ENOMEM)?;
-    let (place, bytes) = (region_map::address_of(first), count as usize * PAGE_BYTES);
+    let place = region_map::address_of(first);
     let mut is_intact = true;
     let moved = pager.give_up(PageNo(first), count, || {
         replace(place).map_err(|error| {
-            // Changes nothing, and tells of holes: a kernel may unmap what lies there before it refuses.
-            is_intact = kernel(libc::SYS_msync, [place, bytes, bits(libc::MS_ASYNC), 0, 0, 0]) != Err(libc::ENOMEM);
+            // A kernel may unmap what lies there, all of it, before it refuses. This call tells of holes, and a confined process may make it.
+            let mut local = 0u8;
+            is_intact =
+                kernel(libc::SYS_mincore, [place, PAGE_BYTES, (&raw mut local).addr(), 0, 0, 0]) != Err(libc::ENOMEM);
             NotReplaced { error, is_intact }
         })
     });
