@@ -138,13 +138,13 @@ fn children(test: &str, path: &str) -> Result<()> {
 fn damage(test: &str, path: &str) -> Result<()> {
     let node = Node::start(test, "1G")?;
     let program = c_program("hold", &[])?.display().to_string();
-    for (name, far) in [("node", node.url.as_str()), ("file", "file:.?size=1G")] {
+    // A file is named by its whole path.
+    for (name, far, place) in [("node", &*node.url, &*node.url), ("file", "file:.?size=1G", "file:/")] {
         let separator = if far.contains('?') { '&' } else { '?' };
         let far = format!("{far}{separator}fault=flip:0.01&seed=3");
         let flags = ["--fault-path", path, "--far", &far, "--encrypt"];
         let ended = launch_with(&format!("{test}-over-{name}"), &flags, &[&program, "64"])?.run()?;
         ended.expect(125, "")?.expect_refusal(&["it is not what was stored there last (wrong tag)"])?;
-        let place = far.split('?').next().unwrap_or_default();
         ensure!(ended.stderr.contains(place), "{place} is not named in: {}", ended.stderr);
     }
     node.end()?;

@@ -198,7 +198,12 @@ fn last_message(path: &str) -> Result<()> {
     let ended = launch.run()?;
     ended.expect(125, "")?;
     let said = ended.stderr.lines().next().unwrap_or_default();
-    ensure!(said.len() > 1000 && said.contains(&format!("far memory is used up: {url} is full")), "{said}");
+    ensure!(
+        said.len() > 1000
+            && said.contains("far memory is used up: file:/")
+            && said.contains(&format!("/{long}/far?size=4M is full")),
+        "{said}"
+    );
     ensure!(said.ends_with(" --far or --local"), "cut: {said}");
     let fatal = ended.stats()?["fatal"][0].as_str().map(|text| format!("hinterland: {text}"));
     ensure!(fatal.as_deref() == Some(said), "the figures say {fatal:?}");
@@ -279,7 +284,7 @@ fn killed_by_the_cgroup(path: &str) -> Result<()> {
     )?;
     let (fine, _) = run("32M")?;
     fine.expect(0, "done")?;
-    ensure!(!fine.stderr.contains("warning") && !fine.stderr.contains("killed"), "{}", fine.stderr);
+    ensure!(!fine.stderr.contains("warning") && !fine.stderr.contains("the kernel killed"), "{}", fine.stderr);
     Ok(())
 }
 
