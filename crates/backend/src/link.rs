@@ -525,7 +525,7 @@ mod tests {
         assert_eq!(run(&mut link, 10_000), [(1_200, 'a'), (1_400, 'b'), (1_600, 'c')]);
     }
 
-    /// At each moment, and whichever way it is told.
+    /// At each moment, and whether it follows from the queue or from a copy of the link.
     #[test]
     fn what_is_foretold_of_a_queue_happens() {
         for share in [LinkShare::Strict, LinkShare::Weighted(25), LinkShare::Auto, LinkShare::Fixed(25)] {

@@ -242,12 +242,17 @@ impl RangeCalls {
             unsafe { self.pages.kernel.drop_pages(self.pages.address(first), span * PAGE_BYTES) };
             return;
         }
+        self.drop_runs(claimed);
+    }
+
+    /// Drops the frames of claimed resident pages, run by run.
+    fn drop_runs(&self, claimed: &[Owned]) {
         let mut next = 0;
         while next < claimed.len() {
             let (page, entry) = (claimed[next].page(), claimed[next].was());
             let run = run_length(&claimed[next..]);
             if entry.state() == State::Resident {
-                // SAFETY: as above.
+                // SAFETY: the pages are claimed by the caller, whose call discards their content.
                 unsafe { self.pages.kernel.drop_pages(self.pages.address(page), run * PAGE_BYTES) };
             }
             next += run;
@@ -318,15 +323,7 @@ impl RangeCalls {
         for target in targets {
             if target.was().state() == State::Untouched { empty.push(target) } else { held.push(target) }
         }
-        let mut next = 0;
-        while next < held.len() {
-            let run = run_length(&held[next..]);
-            if held[next].was().state() == State::Resident {
-                // SAFETY: the pages are claimed by the caller, whose call discards their content.
-                unsafe { self.pages.kernel.drop_pages(self.pages.address(held[next].page()), run * PAGE_BYTES) };
-            }
-            next += run;
-        }
+        self.drop_runs(&held);
         let (frames, pages) = self.forget_content(&held);
         self.move_frames(claimed, target);
         let mut targets = held;

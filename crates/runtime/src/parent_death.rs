@@ -1,7 +1,7 @@
 //! The program ends with its launcher, also after it has changed its user.
 //!
 //! The launcher has the kernel see to that (PR_SET_PDEATHSIG), and the kernel forgets it of a thread whose effective user or group changes
-//! (prctl(2); `commit_creds`, kernel/cred.c). So it is told again.
+//! (prctl(2); `commit_creds`, kernel/cred.c). So the library asks for it again.
 
 use crate::inline::raw;
 use crate::ledger;

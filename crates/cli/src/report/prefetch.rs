@@ -21,7 +21,7 @@ impl Summary<'_> {
     /// How well prefetching did.
     pub fn prefetching(&self) -> Prefetching {
         let counters = &self.totals.counters;
-        // A page for which a thread waited until it came with its block was left unmapped and used, and is no page that came ahead.
+        // A page for which a thread waited until it came with its block was left unmapped and used, and was not prefetched.
         let ahead = |pages: u64| pages.saturating_sub(counters.block_faults);
         let requests = counters.major_faults + counters.minor_faults + counters.prefetch_hits;
         Prefetching {

@@ -170,6 +170,12 @@ pub fn open(region_map: &mut RegionMap, run: Run) -> Result<(), i32> {
     })
 }
 
+/// Refuses what could not be locked, before anything is replaced or moved.
+pub fn may_lock(attributes: Attributes, count: u32) -> Result<(), i32> {
+    let may = attributes.locked == Locked::No || crate::pager().is_some_and(|pager| pager.may_lock(count));
+    if may { Ok(()) } else { Err(libc::ENOMEM) }
+}
+
 /// Locks a run in memory as its attributes say.
 pub fn lock(run: Run) -> Result<(), i32> {
     let Some(on_fault) = lock_form(run.attributes.locked) else { return Ok(()) };

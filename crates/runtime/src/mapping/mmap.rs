@@ -236,10 +236,7 @@ fn map_fixed(request: &MapRequest, first: u32, count: u32) -> Outcome {
         return map_foreign(&mut region_map, request, first, count);
     }
     let attributes = request.attributes();
-    let pager = crate::pager().ok_or(libc::ENOMEM)?;
-    if attributes.locked != Locked::No && !pager.may_lock(count) {
-        return Err(libc::ENOMEM); // Before anything is replaced.
-    }
+    apply::may_lock(attributes, count)?;
     let unlocked = Attributes { locked: Locked::No, ..attributes };
     if attributes.protection == libc::PROT_NONE {
         apply::clear(&mut region_map, first, count)?;

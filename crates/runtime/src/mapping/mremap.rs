@@ -109,7 +109,7 @@ fn resize(region_map: &mut RegionMap, wanted: Move, run: Run) -> Outcome {
     let (tail, more) = (old + old_count, new_count - old_count.min(new_count));
     let unlocked = Attributes { locked: Locked::No, ..run.attributes };
     if !wanted.keeps_old && run.end() == tail && region_map.is_free(tail, more) {
-        may_lock(run.attributes, more)?;
+        apply::may_lock(run.attributes, more)?;
         if !region_map.place_at(tail, more, unlocked) {
             return Err(libc::ENOMEM);
         }
@@ -123,7 +123,7 @@ fn resize(region_map: &mut RegionMap, wanted: Move, run: Run) -> Outcome {
     if !wanted.may_move {
         return Err(libc::ENOMEM);
     }
-    may_lock(run.attributes, new_count)?;
+    apply::may_lock(run.attributes, new_count)?;
     let new = region_map.place(new_count, 1, unlocked).ok_or(libc::ENOMEM)?;
     carry(region_map, wanted, run.attributes, new)
 }
@@ -134,7 +134,7 @@ fn move_to(region_map: &mut RegionMap, wanted: Move, run: Run, new: u32) -> Outc
     if overlaps(wanted, new) {
         return Err(libc::EINVAL);
     }
-    may_lock(run.attributes, new_count)?;
+    apply::may_lock(run.attributes, new_count)?;
     let unlocked = Attributes { locked: Locked::No, ..run.attributes };
     let there = region_map.runs_in(new, new_count);
     let readable = |there: &Run| {
@@ -156,12 +156,6 @@ fn move_to(region_map: &mut RegionMap, wanted: Move, run: Run, new: u32) -> Outc
         return Err(libc::ENOMEM);
     }
     carry(region_map, wanted, run.attributes, new)
-}
-
-/// Refuses what could not be locked again, before anything moves.
-fn may_lock(attributes: Attributes, count: u32) -> Result<(), i32> {
-    let may = attributes.locked == Locked::No || crate::pager().is_some_and(|pager| pager.may_lock(count));
-    if may { Ok(()) } else { Err(libc::ENOMEM) }
 }
 
 /// Moves content to `new`, where a run was just placed, over what is left there, and frees the old run. From the move on nothing is an error

@@ -306,7 +306,7 @@ mod tests {
         let mut counter = Counter::default();
         walk(&Trace::open(&bytes).unwrap(), None, &mut counter).unwrap();
         counter.discards.sort_unstable();
-        // The thread that runs is told of all.
+        // The thread that runs gets all of them.
         assert_eq!(counter.discards, [7, 7, 7, 7, 7, 7, 8, 8, 70, 70, 71, 71, 98, 98]);
     }
 }
