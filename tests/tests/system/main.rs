@@ -19,9 +19,9 @@ fn main() -> ExitCode {
     let e2e = [e2e::trials(&natives), runtimes::trials(), soak::trials(natives)].into_iter().flatten();
     let mut trials =
         [e2e.collect(), lifecycle::trials(), conformance::trials()].into_iter().flatten().collect::<Vec<_>>();
-    let names = trials.iter().map(|trial| trial.name().to_owned()).collect();
+    let names: Vec<String> = trials.iter().map(|trial| trial.name().to_owned()).collect();
     if !suite::full() {
-        let others = lifecycle::only_in_full();
+        let others = lifecycle::only_in_full(&names);
         trials.retain(|trial| !others.contains(trial.name()));
     }
     trials.push(suite::trial("repository::named_in_the_specification", || None, move || named(names)));

@@ -62,10 +62,46 @@ mod trees;
 mod tuning;
 
 use hinterland_tests::suite::{Share, Trial};
+use std::collections::HashSet;
 
-/// Those that only `--full` runs.
-pub fn only_in_full() -> std::collections::HashSet<String> {
-    field::only_in_full().chain(partitions::only_in_full()).collect()
+/// Files about nodes, links and what the launcher does: code that no fault path has to itself.
+const BESIDE_THE_FAULT_PATH: [&str; 18] = [
+    "certificates",
+    "control",
+    "discovery",
+    "drains",
+    "encrypted",
+    "explain",
+    "figures",
+    "intervals",
+    "messages",
+    "misbehaving",
+    "nodes",
+    "operators",
+    "outside",
+    "paths",
+    "pools",
+    "renewals",
+    "sockets",
+    "tuning",
+];
+
+/// Those of all that only `--full` runs.
+pub fn only_in_full(all: &[String]) -> HashSet<String> {
+    field::only_in_full().chain(partitions::only_in_full()).chain(other_paths(all)).collect()
+}
+
+/// Tests of [`BESIDE_THE_FAULT_PATH`] that run on both fault paths take turns: of each the one that this says is left to `--full`.
+fn other_paths(all: &[String]) -> Vec<String> {
+    let on = |name: &str, path: &str| name.split("::").skip(2).any(|word| word == path);
+    let is_beside = |name: &str| BESIDE_THE_FAULT_PATH.iter().any(|file| name.split("::").nth(1) == Some(file));
+    let mut monitored: Vec<&String> = all.iter().filter(|name| is_beside(name) && on(name, "monitor")).collect();
+    monitored.sort();
+    let both = monitored.into_iter().filter_map(|name| {
+        let inline = name.replace("::monitor", "::inline");
+        all.contains(&inline).then(|| [name.clone(), inline])
+    });
+    both.zip([0, 1].into_iter().cycle()).map(|(paths, turn)| paths[turn].clone()).collect()
 }
 
 /// The tests of all files. Those of lost nodes and cut networks wait most of the time. `kills` looks at what appears in directories
