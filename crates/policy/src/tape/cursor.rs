@@ -37,6 +37,8 @@ pub struct Cursor {
     /// Of those that were asked for, those on which the thread is going to fault.
     faults: u32,
     kept: usize,
+    /// Of those that are coming, those before which another thread has taken a key page: they count as used, too.
+    reached: usize,
     /// Position of the arrival that the thread came to last.
     pub position: u32,
     /// What is added to positions so that those of all threads are on one scale.
@@ -56,6 +58,7 @@ impl Cursor {
             asked: 0,
             faults: 0,
             kept: 0,
+            reached: 0,
             position: 0,
             offset: 0,
         }
@@ -126,6 +129,17 @@ impl Cursor {
         }
     }
 
+    /// Pages of batches that no thread has come to, as far as key pages tell.
+    pub fn fetched_ahead(&self) -> usize {
+        self.coming.range(self.reached.min(self.asked)..self.asked).filter(|coming| coming.is_fetched).count()
+    }
+
+    /// Another thread has taken the key page at `at`: no fault will tell of it.
+    pub fn key_is_taken(&mut self, at: usize) {
+        self.set_will_fault(at, false);
+        self.reached = self.reached.max(at + 1);
+    }
+
     /// The thread is not going to fault on pages that were asked for.
     pub fn will_not_fault(&mut self, which: impl Fn(PageNo) -> bool) {
         for coming in self.coming.range_mut(..self.asked).filter(|coming| which(coming.arrival.page)) {
@@ -148,6 +162,7 @@ impl Cursor {
         self.position = passed.arrival.position;
         self.faults -= u32::from(passed.will_fault);
         self.kept -= usize::from(passed.is_kept);
+        self.reached = self.reached.saturating_sub(1);
         Some((passed, was_asked))
     }
 
@@ -180,7 +195,7 @@ impl Cursor {
     /// What was asked for is not waited for any longer; returns the pages of batches.
     pub fn give_up(&mut self) -> impl Iterator<Item = PageNo> {
         let asked = std::mem::take(&mut self.asked);
-        (self.faults, self.kept) = (0, 0);
+        (self.faults, self.kept, self.reached) = (0, 0, 0);
         self.coming.range_mut(..asked).filter_map(|coming| {
             (coming.will_fault, coming.is_kept) = (false, false);
             std::mem::take(&mut coming.is_fetched).then_some(coming.arrival.page)

@@ -5,13 +5,13 @@
 //! Next uses of all threads are on one scale: a thread's positions, counted on from where the others were when it began.
 
 use hinterland_units::PageNo;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Old entries that may always be there.
 const SPARE: usize = 1024;
 
-/// A bit for each holder; those beyond share them.
+/// A bit for each holder; those beyond share them: for a page, they are one holder.
 type Holders = u64;
 
 /// The bit of a holder: a thread's tape, or a phase.
@@ -27,6 +27,8 @@ struct Known {
     resident: bool,
     /// It has left although it was held, and has no entry among the held pages.
     left_early: bool,
+    /// The nearest next use of those that have let it go, and whose that is, until that one asks for it again.
+    next: Option<(u64, usize)>,
     /// Tells old entries among those that may leave.
     version: u32,
 }
@@ -40,7 +42,8 @@ pub struct Holds {
     /// Held pages in the order in which they were asked for, with their versions; some entries are old.
     asked: Vec<(PageNo, u32)>,
     versions: u32,
-    /// Holders that are on their tapes.
+    /// Holders that are on their tapes, and their bits.
+    on_tapes: HashSet<usize>,
     active: Holders,
 }
 
@@ -58,8 +61,10 @@ impl Holds {
     /// A holder has asked for a page, which is resident already or not.
     pub(crate) fn hold(&mut self, page: PageNo, is_resident: bool, holder: usize) {
         self.versions = self.versions.wrapping_add(1);
+        self.on_tapes.insert(holder);
         self.active |= bit(holder);
         let known = self.pages.entry(page).or_default();
+        known.next = known.next.filter(|(_, of)| *of != holder);
         known.holders |= bit(holder);
         known.resident |= is_resident;
         known.left_early = false;
@@ -73,18 +78,24 @@ impl Holds {
 
     /// What it holds counts for nothing, until it holds a page again: it has left its tape.
     pub(crate) fn suspend(&mut self, holder: usize) {
-        self.active &= !bit(holder);
+        self.on_tapes.remove(&holder);
+        if self.on_tapes.iter().all(|other| bit(*other) != bit(holder)) {
+            self.active &= !bit(holder);
+        }
     }
 
-    /// A holder has come to a page's departure, and needs it again at `next_use` ([`u64::MAX`]: never).
+    /// A holder has come to a page's departure, and needs it again at `next_use` ([`u64::MAX`]: never). Of several that have let it go the
+    /// nearest counts.
     pub(crate) fn release(&mut self, page: PageNo, next_use: u64, holder: usize) {
         // A page that came in another way, while the thread was not on its tape, is likely to be resident.
         let known = self.pages.entry(page).or_insert(Known { resident: true, ..Known::default() });
         known.holders &= !bit(holder);
+        let (nearest, of) = known.next.unwrap_or((u64::MAX, holder)).min((next_use, holder));
+        known.next = Some((nearest, of));
         if known.holders != 0 {
             return;
         }
-        self.may_leave.push((next_use, page, known.version));
+        self.may_leave.push((nearest, page, known.version));
         // Old entries are taken out once they are most of all.
         if self.may_leave.len() > 2 * self.pages.len() + SPARE {
             let pages = &self.pages;
@@ -158,7 +169,7 @@ impl Holds {
     /// Nothing is held any longer.
     pub(crate) fn clear(&mut self) {
         (self.pages, self.may_leave, self.asked) = (HashMap::new(), BinaryHeap::new(), Vec::new());
-        self.active = 0;
+        (self.on_tapes, self.active) = (HashSet::new(), 0);
     }
 
     /// Bytes that it occupies, about.
@@ -166,6 +177,7 @@ impl Holds {
         self.pages.capacity() * (size_of::<(PageNo, Known)>() + 1)
             + self.may_leave.capacity() * size_of::<(u64, PageNo, u32)>()
             + self.asked.capacity() * size_of::<(PageNo, u32)>()
+            + self.on_tapes.capacity() * (size_of::<usize>() + 1)
     }
 }
 
@@ -198,6 +210,39 @@ mod tests {
         holds.release(PageNo(3), 50, 1);
         holds.release(PageNo(1), 60, 0);
         assert_eq!([holds.take_furthest(), holds.take_furthest()], [Some(PageNo(1)), Some(PageNo(3))]);
+    }
+
+    #[test]
+    fn of_threads_that_let_a_page_go_the_nearest_next_use_counts() {
+        let mut holds = Holds::default();
+        let both = |holds: &mut Holds, page: u32, uses: [u64; 2]| {
+            (0..2).for_each(|holder| holds.hold(PageNo(page), true, holder));
+            (0..2).for_each(|holder| holds.release(PageNo(page), uses[holder], holder));
+        };
+        both(&mut holds, 0, [50, u64::MAX]);
+        both(&mut holds, 1, [70, 60]);
+        both(&mut holds, 2, [80, 90]);
+        // The first one has asked for page 1 again, and needs it no more.
+        holds.hold(PageNo(1), true, 0);
+        holds.release(PageNo(1), u64::MAX, 0);
+        let left: Vec<u32> = std::iter::from_fn(|| holds.take_furthest()).map(|page| page.0).collect();
+        assert_eq!(left, [2, 1, 0]);
+        // What was needed soon is not any longer.
+        both(&mut holds, 3, [10, u64::MAX]);
+        holds.hold(PageNo(3), true, 0);
+        holds.release(PageNo(3), 200, 0);
+        both(&mut holds, 4, [100, 150]);
+        assert_eq!([holds.take_furthest(), holds.take_furthest()], [Some(PageNo(3)), Some(PageNo(4))]);
+    }
+
+    #[test]
+    fn threads_beyond_those_that_are_told_apart_leave_their_tapes_alone() {
+        let mut holds = Holds::default();
+        (0..65).for_each(|holder| holds.hold(PageNo(u32::try_from(holder).unwrap()), true, holder));
+        holds.suspend(64);
+        assert!((0..64).all(|page| holds.is_held(PageNo(page))));
+        holds.suspend(0);
+        assert_eq!([0, 1, 64].map(|page| holds.is_held(PageNo(page))), [false, true, false]);
     }
 
     #[test]

@@ -74,7 +74,7 @@ pub struct TapeArrival {
     pub position: u32,
     /// The page.
     pub page: PageNo,
-    /// The thread touches it itself; otherwise another one may have it mapped, and it is no key page.
+    /// The thread touches it itself; otherwise another one may have it mapped, and it is a key page only where there is no other.
     pub own: bool,
     /// In which of the program's intervals, from 1; 0: the tape is of all of the program.
     pub interval: u32,

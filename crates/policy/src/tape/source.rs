@@ -231,7 +231,7 @@ impl TapeSource {
         let thread = asked.thread;
         let (cursor, track) = &mut self.cursors[thread];
         if let Some(at) = cursor.find(page, 0, cursor.asked()) {
-            cursor.set_will_fault(at, false);
+            cursor.key_is_taken(at);
         }
         if !track.has_left {
             self.ask(thread, None, places, out);
@@ -328,14 +328,14 @@ impl TapeSource {
         }
     }
 
-    /// Pages to ask for ahead of a thread, and how many at a time.
-    fn pace(&self, index: usize, places: &dyn Places) -> (usize, usize) {
+    /// Pages to ask for ahead of a thread, how many at a time, and how many may be fetched ahead of it at most.
+    fn pace(&self, index: usize, places: &dyn Places) -> (usize, usize, usize) {
         let planned = self.cursors[index].0.ahead_pages;
         let batch = self.pace.batch_pages.unwrap_or(planned / BATCH_PART);
         let ahead = self.pace.lookahead_pages.unwrap_or(planned - planned / BATCH_PART).saturating_add(batch);
         let most = u32::try_from(places.budget_pages() / BUDGET_PART / self.following.max(1)).unwrap_or(u32::MAX);
-        let ahead = ahead.min(most).max(1);
-        (ahead as usize, batch.clamp(1, ahead.div_ceil(2)) as usize)
+        let (ahead, most) = (ahead.min(most).max(1), most.max(1));
+        (ahead as usize, batch.clamp(1, ahead.div_ceil(2)) as usize, most as usize)
     }
 
     /// Asks for batches, as far as they are not too far ahead; further where no fault would tell where the thread is (3PO §3.3: the next
@@ -358,7 +358,7 @@ impl TapeSource {
         places: &dyn Places,
         out: &mut Vec<Prefetch>,
     ) {
-        let (ahead, batch) = self.pace(index, places);
+        let (ahead, batch, most) = self.pace(index, places);
         if let Some(zeros) = zeros {
             self.cursors[index].0.will_not_fault(|page| zeros.contains(page));
         }
@@ -366,11 +366,12 @@ impl TapeSource {
             let (cursor, _) = &self.cursors[index];
             let asked = cursor.asked();
             let goes_further = asked + batch > ahead;
-            if goes_further && cursor.will_fault() || asked >= REACH {
+            let room = if goes_further { most.saturating_sub(cursor.fetched_ahead()) } else { batch };
+            if goes_further && cursor.will_fault() || room == 0 || asked >= REACH {
                 return;
             }
             let is_zeros = |page| zeros.is_some_and(|zeros| zeros.contains(page));
-            let (pages, key) = self.next_batch(index, batch, goes_further, is_zeros, places);
+            let (pages, key) = self.next_batch(index, batch.min(room), ahead, is_zeros, places);
             if self.cursors[index].0.asked() == asked {
                 return;
             }
@@ -385,20 +386,23 @@ impl TapeSource {
     }
 
     /// The pages that are to be fetched for the next `batch` arrivals: those that are not local and that no batch has yet. The first that
-    /// the thread touches itself is the key page.
+    /// the thread touches itself is the key page. In the last batch up to `ahead`, if no fault would tell where the thread is, it is the
+    /// first of another's: that one's fault tells ([`TapeSource::key_is_taken`]).
     fn next_batch(
         &mut self,
         index: usize,
         batch: usize,
-        goes_further: bool,
+        ahead: usize,
         is_zeros: impl Fn(PageNo) -> bool,
         places: &dyn Places,
     ) -> (Vec<PageNo>, Option<PageNo>) {
-        let (mut pages, mut key) = (Vec::new(), None);
+        let (mut pages, mut key, mut key_of_another) = (Vec::new(), None, None);
         let holds = self.holds.clone();
         let mut holds = holds.lock();
         let cursor = &mut self.cursors[index].0;
-        for at in cursor.asked()..cursor.asked() + batch {
+        let asked = cursor.asked();
+        let (goes_further, is_last) = (asked + batch > ahead, asked + 2 * batch > ahead);
+        for at in asked..asked + batch {
             // A page that is still held was going to leave before: now it stays, and takes a frame for longer than planned.
             if goes_further && cursor.next().is_some_and(|page| holds.is_held(page)) {
                 if cursor.kept() >= batch {
@@ -413,15 +417,23 @@ impl TapeSource {
             // Another batch may bring it.
             let is_free = !self.asked.contains_key(&page);
             coming.is_fetched = is_free && matches!(place, Place::Remote | Place::Between);
-            let is_key = coming.is_fetched && own && place == Place::Remote && key.is_none();
+            let can_tell = coming.is_fetched && place == Place::Remote;
+            let is_key = can_tell && own && key.is_none();
             if coming.is_fetched {
                 self.asked.insert(page, Asked { thread: index, is_key });
                 pages.push(page);
             }
             if is_key {
                 key = Some(page);
+            } else if can_tell && !own {
+                key_of_another.get_or_insert((at, page));
             }
             cursor.set_will_fault(at, is_key || own && place == Place::Untouched && !is_zeros(page));
+        }
+        if let Some((at, page)) = key_of_another.filter(|_| is_last && !cursor.will_fault()) {
+            self.asked.insert(page, Asked { thread: index, is_key: true });
+            cursor.set_will_fault(at, true);
+            key = Some(page);
         }
         (pages, key)
     }

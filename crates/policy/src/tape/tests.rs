@@ -451,6 +451,28 @@ fn all_threads_together_have_an_eighth_of_local_memory_ahead() {
     assert_eq!(world.majors, 4);
 }
 
+/// Two threads that share microsets: all pages of them are on both tapes, and the second one touches one in 1024.
+#[test]
+fn a_tape_of_pages_that_another_thread_touches_stays_within_the_eighth() {
+    const EACH: u32 = 1_024;
+    let shared = |owner: fn(u32) -> bool| {
+        let whole = tape(0..20 * EACH);
+        let arrivals = whole.arrivals.map(move |arrival| TapeArrival { own: owner(arrival.page.0), ..arrival });
+        ThreadTape { arrivals: Box::new(arrivals), ..whole }
+    };
+    let tapes = vec![shared(|page| !page.is_multiple_of(EACH)), shared(|page| page.is_multiple_of(EACH))];
+    let (mut arbiter, _policy) = following(tapes, "none");
+    let mut world = World { budget_pages: 4_096, ..World::new(20 * EACH) };
+    for page in 0..20 * EACH {
+        world.touch(&mut arbiter, u64::from(page.is_multiple_of(EACH)), page);
+        let ahead = world.fetched.iter().filter(|fetched| **fetched > page).count();
+        assert!(ahead <= 512, "{ahead} pages at {page}");
+    }
+    let figures = arbiter.tape_figures().unwrap();
+    assert_eq!((figures.threads, figures.left), (2, 0));
+    assert!(world.majors <= 2, "{} major faults", world.majors);
+}
+
 #[test]
 fn a_forked_child_follows_its_own_tape_or_none() {
     let (mut arbiter, policy) = following(vec![tape(0..1_000)], "none");
