@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """What dispatching programs over a cluster with far memory brings, by `hinterland-model cluster` (xDM, Algorithm 1 and figure 16).
 
-With --measure: first measures what the programs need, which the model keeps. Each is traced once, and `hinterland sim` replays the trace with each kind
+With --measure: first measures what the programs need, which the model keeps. Each runs three times without Hinterland, which says its processor time: a
+trace's own is wrong where pages follow each other fast (docs/tape.md). It is traced once, and `hinterland sim` replays the trace in that time with each kind
 of far memory at 13 sizes of local memory: the slowdown, and what goes over the link. Writes one JSON file; the model is deterministic: any machine writes
 the same figures from the same measurements."""
 import json
 import os
+import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -62,13 +65,25 @@ class Measure:
     def json(self, *words: str) -> dict:
         return json.loads(subprocess.run([self.launcher, *words, "--json"], check=True, stdout=subprocess.PIPE).stdout)
 
+    def native_seconds(self, command: list[str], env: dict[str, str]) -> float:
+        """Processor time without Hinterland, user and system: the median of three runs."""
+
+        def once() -> float:
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=env)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+        return statistics.median(once() for _ in range(3))
+
     def program(self, name: str, command: list[str]) -> dict:
         trace = self.directory / f"{name}.trace"
         one_thread = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+        native = self.native_seconds(command, one_thread)
         subprocess.run([self.launcher, "trace", "--quiet", "-o", trace, "--", *command], check=True, stdout=subprocess.DEVNULL, env=one_thread)
         names, points = {backend["link"]: backend["name"] for backend in self.costs}, []
         for percent in SIZES_PERCENT:
-            words = ["--local", f"{percent}%", "--link", ",".join(names), "--prefetch", "auto", "--evict", "s3-fifo"]
+            words = ["--local", f"{percent}%", "--link", ",".join(names), "--prefetch", "auto", "--evict", "s3-fifo", "--cpu-seconds", f"{native:.6f}"]
             said = self.json("sim", str(trace), *words)
             for row in said["rows"]:
                 points.append(
@@ -79,8 +94,9 @@ class Measure:
                         "far_bytes_per_second": round(row["link_bytes"] / row["run_seconds"]),
                     }
                 )
+        traced = sum(thread["cpu_ns"] for thread in self.json("trace", "show", str(trace))["threads"]) / 1e9
         trace.unlink()
-        touched = {"touched_bytes": said["pages"] * 4096, "cpu_seconds": said["cpu_seconds"], "references": said["references"]}
+        touched = {"touched_bytes": said["pages"] * 4096, "cpu_seconds": native, "traced_cpu_seconds": traced, "references": said["references"]}
         return {"name": name, "command": " ".join(Path(word).name for word in command), **touched, "points": points}
 
     def backends(self) -> list[dict]:

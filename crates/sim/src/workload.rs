@@ -17,6 +17,9 @@ const CPU_NS_MAX: u64 = 1 << 62;
 /// Chunks at most: page numbers have 32 bits.
 const CHUNKS_MAX: usize = 1 << 23;
 
+/// Faults cost up to this much more or less than those by which the tracer corrects its clock (docs/tape.md).
+pub const FAULT_ERROR_NS: u64 = 400;
+
 /// One touch of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Touch {
@@ -147,6 +150,33 @@ impl Workload {
     /// Processor time of the whole.
     pub fn cpu_ns(&self) -> u64 {
         self.touches.last().map_or(0, |touch| touch.at_ns)
+    }
+
+    /// The processor time of a traced program may be wrong by more than a quarter: each reference was a fault whose cost was taken off.
+    pub fn has_uncertain_times(&self) -> bool {
+        self.touches.len() as u64 * FAULT_ERROR_NS > self.cpu_ns() / 4
+    }
+
+    /// The same with so much processor time, which the program takes untraced. What is missing in the trace is given to all references alike, because
+    /// too much was taken off for each; of what is too much each has its part.
+    ///
+    /// # Errors
+    /// [`WorkloadError::TooLate`].
+    pub fn taking(mut self, cpu_ns: u64) -> Result<Workload, WorkloadError> {
+        if cpu_ns > CPU_NS_MAX {
+            return Err(WorkloadError::TooLate);
+        }
+        let (traced_ns, touches) = (u128::from(self.cpu_ns()), self.touches.len() as u128);
+        let wanted_ns = u128::from(cpu_ns);
+        for (number, touch) in (1..).zip(&mut self.touches) {
+            let at_ns = u128::from(touch.at_ns);
+            let at_ns = match wanted_ns.checked_sub(traced_ns) {
+                Some(missing_ns) => at_ns + missing_ns * number / touches,
+                None => at_ns * wanted_ns / traced_ns,
+            };
+            touch.at_ns = u64::try_from(at_ns).unwrap_or(u64::MAX);
+        }
+        Ok(self)
     }
 
     /// Slots: whole chunks.
@@ -363,6 +393,31 @@ mod tests {
         let work = collector.finish().unwrap();
         let times: Vec<u64> = work.touches().iter().map(|touch| touch.at_ns).collect();
         assert_eq!(times, [100, 110, 160, 180, 180], "a clock that runs backwards stands");
+    }
+
+    #[test]
+    fn a_workload_takes_the_time_that_its_program_takes_untraced() {
+        let times = |work: Workload| work.touches().iter().map(|touch| touch.at_ns).collect::<Vec<_>>();
+        let work = || {
+            let mut collector = Collector::new(None);
+            for cpu_ns in [10, 10, 2_000, 2_020] {
+                collector.push(0, 0, 7, cpu_ns).unwrap();
+            }
+            collector.finish().unwrap()
+        };
+        assert_eq!(times(work().taking(2_420).unwrap()), [110, 210, 2_300, 2_420], "all were too short by the same");
+        assert_eq!(times(work().taking(1_010).unwrap()), [5, 5, 1_000, 1_010]);
+        assert_eq!(times(work().taking(2_020).unwrap()), times(work()));
+        assert_eq!(times(pages_in_order([1, 2], 0).unwrap().taking(10).unwrap()), [5, 10]);
+        assert_eq!(work().taking(u64::MAX).unwrap_err(), WorkloadError::TooLate);
+    }
+
+    #[test]
+    fn times_are_uncertain_where_faults_decide_them() {
+        for (ns, is_uncertain) in [(0, true), (11, true), (1_599, true), (1_600, false), (20_000, false)] {
+            let work = pages_in_order(0..100, ns).unwrap();
+            assert_eq!(work.has_uncertain_times(), is_uncertain, "{ns} ns a reference");
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub use report::{ADVICE_VERSION, Ranked, Traits};
 
 use crate::error::{EXIT_REFUSED, complain};
 use crate::print;
-use crate::sim::{FaultPathArg, read_whole};
+use crate::sim::{FaultPathArg, cpu_seconds, read_whole};
 use clap::Args;
 use costs::{Costs, DEFAULTS};
 use hinterland_sim::SetupError;
@@ -24,6 +24,7 @@ use hinterland_units::{ByteCount, Slowdown};
 use predict::Sizes;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// `hinterland advise`.
 #[derive(Args)]
@@ -41,6 +42,9 @@ pub struct AdviseArgs {
     /// The slowdown that the least local memory is looked for
     #[arg(long, value_name = "FACTOR", default_value = "1.2")]
     slowdown: Slowdown,
+    /// Processor time that the program takes untraced, all threads, in seconds (`time`: user and sys): what the trace is corrected to
+    #[arg(long, value_name = "SECONDS", value_parser = cpu_seconds)]
+    cpu_seconds: Option<Duration>,
     /// Fault path: decides what faults cost, and which pages are evicted together
     #[arg(long, value_enum, value_name = "PATH", default_value_t = FaultPathArg::Inline)]
     fault_path: FaultPathArg,
@@ -53,6 +57,7 @@ const EXAMPLES: &str = "\
 Examples:
   hinterland trace -o job.trace -- ./job
   hinterland advise job.trace
+  hinterland advise job.trace --cpu-seconds 12.5
   hinterland advise --example-costs > costs.toml
   hinterland advise job.trace --costs costs.toml --slowdown 1.1 --json
 
@@ -73,13 +78,20 @@ pub fn run(args: &AdviseArgs) -> ExitCode {
     }
 }
 
-/// What a program needs of a machine, with the far memory with which its memory costs least, or with `backend`; `costs`: a file, else the defaults.
+/// What a program needs of a machine, with the far memory with which its memory costs least, or with `backend`; `cpu`: the processor time that it takes
+/// untraced, else the trace's; `costs`: a file, else the defaults.
 ///
 /// # Errors
 /// A file that cannot be read, a trace that cannot be replayed, or a backend that is not there.
-pub fn needs(trace: &Path, slowdown: Slowdown, costs: Option<&Path>, backend: Option<&str>) -> Result<Needs, String> {
+pub fn needs(
+    trace: &Path,
+    cpu: Option<Duration>,
+    slowdown: Slowdown,
+    costs: Option<&Path>,
+    backend: Option<&str>,
+) -> Result<Needs, String> {
     let costs = Costs::read(costs)?;
-    let advice = advice_of(trace, slowdown, FaultPathArg::Inline, &costs)?;
+    let advice = advice_of(trace, cpu, slowdown, FaultPathArg::Inline, &costs)?;
     let name = backend.unwrap_or_else(|| advice.cheapest());
     let found = costs.backends.iter().find(|backend| backend.name == name).zip(advice.least_local_bytes(name));
     let (backend, local_bytes) = found.ok_or_else(|| {
@@ -117,8 +129,14 @@ impl Needs {
     }
 }
 
-fn advice_of(trace: &Path, slowdown: Slowdown, path: FaultPathArg, costs: &Costs) -> Result<Advice, String> {
-    let traced = read_whole(trace)?;
+fn advice_of(
+    trace: &Path,
+    cpu: Option<Duration>,
+    slowdown: Slowdown,
+    path: FaultPathArg,
+    costs: &Costs,
+) -> Result<Advice, String> {
+    let traced = read_whole(trace, cpu)?;
     let refuse = |why: SetupError| format!("{}: {why}", trace.display());
     let sizes = Sizes::of(&traced);
     if sizes.is_bounded_by_microset() {
@@ -142,7 +160,7 @@ fn advise(args: &AdviseArgs) -> Result<(), String> {
         return print::text(DEFAULTS).map(drop).map_err(output);
     };
     let costs = Costs::read(args.costs.as_deref())?;
-    let advice = advice_of(path, args.slowdown, args.fault_path, &costs)?;
+    let advice = advice_of(path, args.cpu_seconds, args.slowdown, args.fault_path, &costs)?;
     let written = match args.json {
         true => print::json(&(serde_json::to_string_pretty(&advice).map_err(|error| error.to_string())? + "\n")),
         false => print::text(&advice.text()),

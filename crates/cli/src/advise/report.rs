@@ -29,7 +29,7 @@ documented! {
         program: String,
         /// Memory that the program touches.
         touched_bytes: u64,
-        /// Processor time in the trace: the run time with all memory local.
+        /// Processor time in the trace, or as `--cpu-seconds` said: the run time with all memory local.
         cpu_seconds: f64,
         /// What its pages do.
         features: Traits,

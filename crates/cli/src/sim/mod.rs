@@ -27,6 +27,10 @@ use hinterland_units::{Budget, ByteCount, PAGE_BYTES, whole_number};
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
+
+/// Three years.
+const CPU_SECONDS_MAX: f64 = 1e8;
 
 /// `hinterland sim`.
 #[derive(Args)]
@@ -70,6 +74,9 @@ pub struct SimArgs {
     /// Processor time from each reference to the next, in nanoseconds, instead of the trace's
     #[arg(long, value_name = "NS", value_parser = whole_number::<u64>(..=1_000_000_000, "--reference-ns 200"))]
     reference_ns: Option<u64>,
+    /// Processor time that the program takes untraced, all threads, in seconds: what the trace is corrected to
+    #[arg(long, value_name = "SECONDS", conflicts_with = "reference_ns", value_parser = cpu_seconds)]
+    cpu_seconds: Option<Duration>,
     /// Chooses which pages are written to
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number::<u64>(.., "--seed 7"))]
     seed: u64,
@@ -87,6 +94,14 @@ pub struct SimArgs {
 /// Reads a granularity as `run` does.
 fn granularity(text: &str) -> Result<GranularityName, EnvError> {
     text.parse()
+}
+
+/// Reads the processor time that a program takes.
+pub fn cpu_seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds: &f64| *seconds > 0.0 && *seconds <= CPU_SECONDS_MAX);
+    seconds
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| format!("'{text}' is no time from above 0 to {CPU_SECONDS_MAX} seconds: write 12.5"))
 }
 
 /// A block's size as `run` takes it; `None`: auto.

@@ -2,12 +2,17 @@
 
 use super::{Refusal, SimArgs};
 use crate::error::complain;
-use hinterland_sim::{Collector, Workload, reserve};
+use hinterland_sim::{Collector, Workload, WorkloadError, reserve};
 use hinterland_tape::plan::{self, Case, Pace, Recording};
 use hinterland_tape::study::{FeatureStudy, Features};
 use hinterland_tape::{Entry, Head, Trace, TraceError};
 use hinterland_units::PAGE_BYTES;
 use std::path::Path;
+use std::time::Duration;
+
+/// Said of a trace whose clock its own faults decide.
+const UNCERTAIN_TIMES: &str = "its references follow each other so fast that tracing them decides the processor times, and so the slowdowns: measure what the \
+     program takes untraced (`time`: user and sys), and say it with --cpu-seconds";
 
 /// A trace that was read.
 pub struct Traced {
@@ -37,7 +42,7 @@ pub fn trace(args: &SimArgs, with_tape: bool) -> Result<Traced, Refusal> {
         return Err(Refusal::PageSize { path: path.clone(), found: head.page_bytes });
     }
     let (work, damage, whole) = collect(args, &trace)?;
-    let has_times = head.has_cpu_times || args.reference_ns.is_some();
+    let has_times = head.has_cpu_times || args.reference_ns.is_some() || args.cpu_seconds.is_some();
     let tape = match &args.tape {
         Some(path) => Some(std::fs::read(path).map_err(|source| Refusal::TapeFile { path: path.clone(), source })?),
         None if with_tape => Some(planned(args, &trace, &work)?),
@@ -63,11 +68,11 @@ pub struct Whole {
     pub features: Features,
 }
 
-/// Reads a trace that has all that a prediction needs; says what it cannot tell.
+/// Reads a trace that has all that a prediction needs; says what it cannot tell. `cpu`: the processor time that the program takes untraced.
 ///
 /// # Errors
 /// What is wrong or missing, with the file and the remedy.
-pub fn whole(path: &Path) -> Result<Whole, String> {
+pub fn whole(path: &Path, cpu: Option<Duration>) -> Result<Whole, String> {
     let refuse = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
     let bytes = crate::trace::folder::read(path).map_err(|error| refuse(&error))?;
     let trace = Trace::open(&bytes).map_err(|error| refuse(&error))?;
@@ -78,8 +83,10 @@ pub fn whole(path: &Path) -> Result<Whole, String> {
             head.page_bytes
         )));
     }
-    if !head.has_cpu_times {
-        return Err(refuse(&"the trace has no times, so nothing can be predicted: record one with `hinterland trace`"));
+    if !head.has_cpu_times && cpu.is_none() {
+        return Err(refuse(
+            &"the trace has no times, so nothing can be predicted: record one with `hinterland trace`, or say --cpu-seconds",
+        ));
     }
     let (mut collector, mut study) = (Collector::new(None).forked(head.is_forked), FeatureStudy::default());
     let mut references = trace.references();
@@ -91,11 +98,23 @@ pub fn whole(path: &Path) -> Result<Whole, String> {
         }
         collector.entry(&entry).map_err(|error| refuse(&error))?;
     }
-    let work = collector.finish().map_err(|error| refuse(&error))?;
+    let work = timed(collector.finish(), cpu).map_err(|error| refuse(&error))?;
+    if cpu.is_none() && work.has_uncertain_times() {
+        complain(format_args!("{}: {UNCERTAIN_TIMES}", path.display()));
+    }
     for note in notes_of(&work, references.is_whole()) {
         complain(format_args!("{}: {note}", path.display()));
     }
     Ok(Whole { program: head.program.clone(), microset_pages: head.microset_pages, work, features: study.finish() })
+}
+
+/// The workload with the processor time that its program takes untraced, where that is known.
+fn timed(work: Result<Workload, WorkloadError>, cpu: Option<Duration>) -> Result<Workload, WorkloadError> {
+    let ns = |cpu: Duration| u64::try_from(cpu.as_nanos()).unwrap_or(u64::MAX);
+    match cpu {
+        Some(cpu) => work?.taking(ns(cpu)),
+        None => work,
+    }
 }
 
 /// What the trace does not tell, whatever is predicted from it.
@@ -136,14 +155,16 @@ fn collect(args: &SimArgs, trace: &Trace<'_>) -> Result<(Workload, Vec<String>, 
         return Err(Refusal::Partial { path: args.trace.clone(), source: *source, readable });
     }
     let damage = damage.iter().map(TraceError::to_string).collect();
-    Ok((collector.finish().map_err(workload)?, damage, references.is_whole()))
+    let work = timed(collector.finish(), args.cpu_seconds).map_err(workload)?;
+    Ok((work, damage, references.is_whole()))
 }
 
 /// A tape for the simulated size; it evicts what is needed last.
 fn planned(args: &SimArgs, trace: &Trace<'_>, work: &Workload) -> Result<Vec<u8>, Refusal> {
     let refuse = |source| Refusal::Plan { path: args.trace.clone(), source };
     let local_pages = args.link.first().map_or(0, |link| args.setup(link).frames(work));
-    let recording = Recording::read(trace, args.reference_ns).map_err(refuse)?;
+    let per_reference = args.cpu_seconds.map(|_| work.cpu_ns() / work.touches().len().max(1) as u64);
+    let recording = Recording::read(trace, args.reference_ns.or(per_reference)).map_err(refuse)?;
     let case = Case { local_pages, reserve_pages: reserve(local_pages), eviction: plan::Eviction::Min };
     let mut bytes = Vec::new();
     plan::write_tape(trace, &recording, &[case], &Pace::default(), "hinterland sim", &mut bytes).map_err(refuse)?;
@@ -159,6 +180,13 @@ fn notes(args: &SimArgs, traced: &Traced) -> Vec<String> {
             "the trace has no times: references take no time of their own (--reference-ns sets how long one takes)"
                 .into(),
         );
+    }
+    if traced.has_times
+        && args.reference_ns.is_none()
+        && args.cpu_seconds.is_none()
+        && traced.work.has_uncertain_times()
+    {
+        notes.push(UNCERTAIN_TIMES.into());
     }
     let frames = args.link.first().map_or(0, |link| args.setup(link).frames(&traced.work));
     if frames >= traced.work.touched_pages() {

@@ -13,12 +13,14 @@ use crate::advise;
 use crate::error::{EXIT_REFUSED, complain};
 use crate::print;
 use crate::program;
+use crate::sim::cpu_seconds;
 use clap::Args;
 use hinterland_units::Slowdown;
 use job::Job;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
 
 /// `hinterland submit`.
 #[derive(Args)]
@@ -27,6 +29,9 @@ pub struct SubmitArgs {
     /// A trace of the program, as `hinterland trace` writes it: says how much local memory it needs with each kind of far memory
     #[arg(long, value_name = "FILE")]
     trace: PathBuf,
+    /// Processor time that the program takes untraced, all threads, in seconds: what the trace is corrected to
+    #[arg(long, value_name = "SECONDS", value_parser = cpu_seconds)]
+    cpu_seconds: Option<Duration>,
     /// The slowdown that the job may have: the least local memory with it is asked for
     #[arg(long, value_name = "FACTOR", default_value = "1.2")]
     slowdown: Slowdown,
@@ -70,7 +75,8 @@ pub fn run(args: &SubmitArgs) -> ExitCode {
 }
 
 fn submit(args: &SubmitArgs) -> Result<(), String> {
-    let needs = advise::needs(&args.trace, args.slowdown, args.costs.as_deref(), args.backend.as_deref())?;
+    let needs =
+        advise::needs(&args.trace, args.cpu_seconds, args.slowdown, args.costs.as_deref(), args.backend.as_deref())?;
     let launcher = program::own_path().map_err(|error| error.to_string())?;
     let is_warm = is_warm(&needs.backend);
     let job = Job::new(&needs, is_warm, &launcher.display().to_string(), &args.sbatch, &args.program)?;

@@ -1,6 +1,6 @@
 //! `hinterland advise` as a user runs it: the table, the JSON, and what it refuses.
 
-use crate::sim::{trace, trace_of, walk};
+use crate::sim::{trace, trace_of, walk, walk_taking};
 use serde_json::Value;
 use std::process::{Command, Output};
 
@@ -93,6 +93,35 @@ fn what_the_trace_cannot_tell_is_said() {
     assert!(advice["backends"].as_array().unwrap().iter().all(|one| one["slowdowns"][1].is_null()), "{advice}");
     let (code, note, _) = said(walk(8192, 8192, true));
     assert!(code == Some(125) && note.contains("it touches no more than that"), "{note}");
+}
+
+#[test]
+fn a_clock_that_tracing_decides_is_warned_of_and_the_programs_own_time_is_taken() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("fast.trace");
+    // GNU sort's references are 11 ns apart in a trace, and 180 ns untraced.
+    std::fs::write(&path, walk_taking(11, 8192, 64, true)).unwrap();
+    let path = path.display().to_string();
+    let said = |more: &[&str]| {
+        let output = advise(&[&[path.as_str(), "--json"], more].concat());
+        assert!(output.status.success(), "{}", text(output.stderr));
+        (text(output.stderr), serde_json::from_slice::<Value>(&output.stdout).unwrap())
+    };
+    let (warned, traced) = said(&[]);
+    assert!(
+        warned.contains("tracing them decides the processor times") && warned.contains("--cpu-seconds"),
+        "{warned}"
+    );
+    let (warned, native) = said(&["--cpu-seconds", "0.003"]);
+    assert_eq!((warned.as_str(), &native["cpu_seconds"]), ("", &0.003.into()));
+    let at_half = |advice: &Value| advice["backends"][0]["slowdowns"][1].as_f64().unwrap();
+    assert!(at_half(&native) < at_half(&traced), "{native} {traced}");
+    let simulated = Command::new(env!("CARGO_BIN_EXE_hinterland")).args(["sim", &path]).output().unwrap();
+    assert!(text(simulated.stderr).contains("tracing them decides the processor times"));
+    for nonsense in ["0", "-1", "NaN", "inf", "1e9", "soon"] {
+        let output = advise(&[&path, &format!("--cpu-seconds={nonsense}")]);
+        assert!(text(output.stderr).contains("is no time from above 0"), "{nonsense}");
+    }
 }
 
 #[test]

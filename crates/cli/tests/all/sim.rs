@@ -26,7 +26,7 @@ fn refusal(trace: &Path, arguments: &[&str]) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
-/// A trace of a program that walks through its pages three times, a microsecond from each to the next.
+/// A trace of a program that walks through its pages three times, two microseconds from each to the next.
 pub(crate) fn trace(directory: &tempfile::TempDir) -> PathBuf {
     trace_of(directory, PAGES)
 }
@@ -40,12 +40,17 @@ pub(crate) fn trace_of(directory: &tempfile::TempDir, pages: u32) -> PathBuf {
 
 /// Such a trace's bytes, with microsets of so many pages; one that `is_closed` has an end.
 pub(crate) fn walk(pages: u32, microset_pages: u32, is_closed: bool) -> Vec<u8> {
+    walk_taking(2000, pages, microset_pages, is_closed)
+}
+
+/// The same, so many nanoseconds from each page to the next.
+pub(crate) fn walk_taking(ns: u64, pages: u32, microset_pages: u32, is_closed: bool) -> Vec<u8> {
     let head =
         Head { program: "walk".into(), page_bytes: 4096, microset_pages, has_cpu_times: true, ..Head::default() };
     let mut writer = Writer::new(Vec::new(), &head).unwrap();
     let region = writer.region(&Region { name: "far".into(), pages: u64::from(pages) }).unwrap();
     for (at, page) in (1..).zip((0..3).flat_map(|_| 0..pages)) {
-        writer.touch(&Reference { region, page, cpu_ns: at * 1000, ..Reference::default() }).unwrap();
+        writer.touch(&Reference { region, page, cpu_ns: at * ns, ..Reference::default() }).unwrap();
         if at % 64 == 0 {
             writer.end_microset(Written::Unknown).unwrap();
         }
@@ -66,7 +71,7 @@ fn the_table_has_a_row_for_each_combination() {
         sim(&trace(&directory), &["--evict", "s3-fifo,min", "--prefetch", "none,leap", "--link", "ssd,rdma-25g"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(text.starts_with("walk: 24576 references to 32 MiB of memory, 0.025 s"), "{text}");
+    assert!(text.starts_with("walk: 24576 references to 32 MiB of memory, 0.049 s"), "{text}");
     for name in ["link", "major", "by block", "accuracy", "coverage", "in time", "pollution", "slowdown"] {
         assert!(text.contains(name), "no {name}: {text}");
     }
@@ -190,6 +195,8 @@ fn a_trace_without_times_has_no_slowdown_unless_somebody_says_how_long() {
     let report = json(&path, &[&arguments[..], &["--reference-ns", "500"]].concat());
     assert!(report["rows"][0]["slowdown"].as_f64() > Some(10.0), "{report}");
     assert_eq!(report["cpu_seconds"].as_f64(), Some(24576.0 * 500e-9));
+    let report = json(&path, &["--cpu-seconds", "0.5"]);
+    assert_eq!(report["cpu_seconds"].as_f64(), Some(0.5));
 }
 
 #[test]
