@@ -20,6 +20,9 @@ pub fn changed(
         PathChange::apply_all(changes, &mut now);
         now
     };
+    if let Some(url) = added.iter().find(|url| dropped.contains(url)) {
+        return Err(format!("--add-far and --drop-far both name '{url}': is it to come or to go?"));
+    }
     for url in added {
         // One byte for the kind of change, one for the end.
         if url.len() > TEXT_BYTES - 2 || url.contains(char::is_whitespace) {
@@ -99,6 +102,12 @@ mod tests {
         assert!(words(&[], &["unix:/c"]).contains("no path 'unix:/c'; there are compressed:1G, unix:/a"));
         assert!(words(&[], &["unix:/a", "compressed:1G"]).contains("'compressed:1G' is the only path"));
         assert!(words(&[&"x".repeat(300)], &[]).contains("more than 254 bytes"));
+        for both in ["unix:/c", "unix:/a"] {
+            assert!(
+                words(&["unix:/d", both], &["compressed:1G", both]).contains(&format!("both name '{both}'")),
+                "{both}"
+            );
+        }
         let many: Vec<String> = (0..30).map(|number| format!("unix:/{number}")).collect();
         assert!(changed(&start, &[], &many, &[]).unwrap_err().contains("have changed 24 times"));
         // A process that starts then would have more paths than it can open.
