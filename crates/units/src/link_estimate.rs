@@ -102,6 +102,11 @@ impl LinkEstimate {
         self.mean_ns = self.mean_ns.max(ns);
     }
 
+    /// What a page takes alone was seen too long ago to be trusted: the next sample tells.
+    pub fn forget_best(&mut self) {
+        self.best_ns = 0;
+    }
+
     /// Something that takes at least as long as a load of one page took so long.
     pub fn at_most(&mut self, ns: u64) {
         self.mean_ns = self.mean_ns.min(ns.max(2));
@@ -214,6 +219,10 @@ mod tests {
         assert!(estimate.mean_ns() > 400_000);
         estimate.beside_others(8_000);
         assert_eq!(estimate.best_ns(), 8_000);
+        estimate.forget_best();
+        assert_eq!(estimate.best_ns(), 0);
+        estimate.sample(PAGE, true, 70_000);
+        assert_eq!((estimate.best_ns(), estimate.page_ns()), (70_000, 1_000));
     }
 
     #[test]

@@ -94,7 +94,7 @@ fn carry_out_nested(parts: &mut [Part<'_>], done: &RefCell<Done<'_>>) {
     let Some((Part { path, priority, indices, work, .. }, rest)) = parts.split_first_mut() else { return };
     let speed = if matches!(work, Work::Load(_)) { &path.loads } else { &path.stores };
     let mut rest = Some(rest).filter(|rest| !rest.is_empty());
-    let mut timed = speed.begin();
+    let mut timed = speed.begin(indices.len());
     let mut others = || {
         if let Some(rest) = rest.take() {
             timed.elsewhere(|| carry_out_nested(rest, done));
@@ -119,7 +119,7 @@ fn carry_out_nested(parts: &mut [Part<'_>], done: &RefCell<Done<'_>>) {
         }
     }
     if !failed {
-        timed.end(indices.len());
+        timed.end();
     }
     // By a path that waits for nothing.
     if let Some(rest) = rest {

@@ -37,6 +37,7 @@ use migrate::{BATCH_PAGES, Staging};
 pub(crate) use path::Path;
 use pipeline::Pipeline;
 use promote::Promotion;
+use rank::{Known, Ranked};
 use spread::Spread;
 use std::cell::RefCell;
 use std::io;
@@ -80,7 +81,7 @@ pub struct Paths {
     order: Mutex<Vec<usize>>,
     spread: Mutex<Spread>,
     /// The tiers of `auto`, and when they were found.
-    ranked: Mutex<Option<(Instant, Vec<Vec<usize>>)>>,
+    ranked: Mutex<Option<(Instant, Ranked)>>,
     table: Table,
     lists: Mutex<Lists>,
     staging: [Pool<Staging>; PATHS_MAX],
@@ -231,12 +232,24 @@ impl Paths {
                 let mut ranked = lock(&self.ranked);
                 // Read under the lock: whoever drops a path changes the order first, and then forgets what is ranked.
                 let order = self.order();
-                let fresh = ranked.take().filter(|(found, _)| found.elapsed() < RANKED_ANEW);
-                let known =
-                    || order.iter().filter_map(|path| Some(self.enter(*path)?.known(*path))).collect::<Vec<_>>();
-                ranked.insert(fresh.unwrap_or_else(|| (Instant::now(), rank::tiers(&known())))).1.clone()
+                if ranked.as_ref().is_none_or(|(found, _)| found.elapsed() >= RANKED_ANEW) {
+                    let before = ranked.take().map(|(_, ranked)| ranked).unwrap_or_default();
+                    *ranked = Some((Instant::now(), self.rank(&before, &order)));
+                }
+                ranked.as_ref().map(|(_, ranked)| ranked.tiers()).unwrap_or_default()
             }
         }
+    }
+
+    /// The tiers of the paths of `order` by what they are now.
+    fn rank(&self, before: &Ranked, order: &[usize]) -> Ranked {
+        let open: Vec<(usize, Entered<'_>)> =
+            order.iter().filter_map(|path| Some((*path, self.enter(*path)?))).collect();
+        let idle: Vec<Option<Duration>> = open.iter().map(|(_, path)| path.loads.idle()).collect();
+        let forgotten = open.iter().zip(rank::are_forgotten(&idle)).filter(|(_, is_forgotten)| *is_forgotten);
+        forgotten.for_each(|((_, path), _)| path.loads.forget());
+        let known: Vec<Known> = open.iter().map(|(number, path)| path.known(*number)).collect();
+        before.next(&known)
     }
 
     /// Where the oldest pages of a path are demoted to: the next tier, or one further down while that fails; out of RAM, other paths of the same tier will do.
@@ -444,7 +457,7 @@ impl Backend for Paths {
                 Some(place) => {
                     self.note_loads(&[(handle, place)], priority);
                     let path = self.path_of(place);
-                    let timed = path.loads.begin();
+                    let timed = path.loads.begin(1);
                     let mut failed = false;
                     let mut inner = [LoadItem { location: place.location, into: &mut *item.into }];
                     path.backend.load(&mut inner, priority, &mut |_, result| {
@@ -452,7 +465,7 @@ impl Backend for Paths {
                         done(0, result);
                     });
                     if !failed {
-                        timed.end(1);
+                        timed.end();
                     }
                 }
                 None => done(0, Err(nothing_at(outer))),
@@ -647,6 +660,29 @@ mod tests {
             // Beside the pages a mark and an entry of a list for each, and its row here.
             assert_eq!(rows[0].ram_bytes, 1000 * (PAGE_BYTES as u64 + 9 + 16), "{on_node}");
         }
+    }
+
+    #[test]
+    fn a_path_that_was_slow_once_and_is_forgotten_is_tried_out_again() {
+        let memory = || Arc::new(Reference::new("reference".into(), 1 << 30).expect("address space"));
+        let paths = Paths::new(vec![memory(), memory()], PlacementName::Auto).expect("address space");
+        for (path, took) in [(0, Duration::ZERO), (1, Duration::from_millis(50))] {
+            let path = paths.enter(path).expect("it is open");
+            let timed = path.loads.begin(1);
+            std::thread::sleep(took);
+            timed.end();
+        }
+        let stored_at_second = || {
+            *lock(&paths.ranked) = None;
+            let pages_there = || paths.enter(1).expect("it is open").pages.load(Relaxed);
+            let before = pages_there();
+            let mut out = vec![batch::to_be_stored(); 640];
+            paths.store(&[&page(Kind::Random, 1); 640], Priority::WriteBack, &mut out);
+            pages_there() - before
+        };
+        assert_eq!(stored_at_second(), 0, "a lower tier gets nothing as long as the first has room");
+        paths.enter(1).expect("it is open").loads.forget();
+        assert!((1..100).contains(&stored_at_second()));
     }
 
     #[test]

@@ -90,20 +90,23 @@ impl Path {
 
     /// What decides how good it is, as number `path`.
     pub(super) fn known(&self, path: usize) -> Known {
-        let page_ns = Some(self.loads.one_ns()).filter(|ns| *ns > 0);
+        let one_ns = Some(self.loads.one_ns()).filter(|ns| *ns > 0);
         let mut rows = Vec::new();
         self.backend.usage(&mut rows);
         let pages: u64 = rows.iter().map(|row| row.pages).sum();
         let stored_bytes: u64 = rows.iter().map(|row| row.stored_bytes).sum();
         #[allow(clippy::cast_precision_loss, reason = "a score")]
-        let (page_ns, share) =
-            (page_ns.map(|ns| ns as f64), stored_bytes as f64 / (pages.max(1) * PAGE_BYTES as u64) as f64);
+        let (one_ns, queue_ns, share) = (
+            one_ns.map(|ns| ns as f64),
+            self.loads.queue_ns() as f64,
+            stored_bytes as f64 / (pages.max(1) * PAGE_BYTES as u64) as f64,
+        );
         let share = match (self.backend.copies_cost_ram(), pages < PAGES_KNOWN) {
             (false, _) => 1.0,
             (true, true) => SHARE_UNKNOWN,
             (true, false) => share,
         };
-        Known { path, page_ns, cost: share * self.price }
+        Known { path, one_ns, queue_ns, cost: share * self.price }
     }
 
     /// It has refused a page.

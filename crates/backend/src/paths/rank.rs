@@ -3,9 +3,31 @@
 //! A path's score is the time of a page that is loaded alone, in nanoseconds, times the bytes that a page takes there, times the
 //! price of a byte relative to RAM of this machine. Paths whose scores are within [`ALIKE`] of each other share the pages; the
 //! others follow as lower tiers.
+//!
+//! A tier is as good as its best path with what waits there: where a page waits so long that it would be there as soon from the next
+//! path, that one joins, and bears its part. The order is that of pages alone, so load makes no path go below another.
+//!
+//! A path from which nothing was loaded for a minute, while pages came from others, may be another one by now: its score is forgotten, and it is
+//! tried out again.
+//!
+//! Scores vary, tiers are to stay: paths of one tier part at [`PARTS`], those of two join at [`JOINS`].
+
+use std::time::Duration;
 
 /// Scores that differ by less are of one kind: measured times differ by half from one minute to the next.
 const ALIKE: f64 = 2.0;
+/// The same of paths that are in one tier, and in two.
+const PARTS: f64 = 2.5;
+const JOINS: f64 = 1.6;
+
+/// See the module.
+const FORGOTTEN: Duration = Duration::from_secs(60);
+
+/// Whether what is known of each path is too old, by how long ago pages were loaded from it; `None`: none ever was.
+pub(super) fn are_forgotten(idle: &[Option<Duration>]) -> Vec<bool> {
+    let least = idle.iter().flatten().min().copied().unwrap_or_default();
+    idle.iter().map(|idle| idle.is_some_and(|idle| idle > least + FORGOTTEN)).collect()
+}
 
 /// What is known of a path.
 #[derive(Clone, Copy, Debug)]
@@ -13,32 +35,65 @@ pub(super) struct Known {
     /// Its number.
     pub(super) path: usize,
     /// Nanoseconds of a page that is loaded alone; `None`: none was.
-    pub(super) page_ns: Option<f64>,
+    pub(super) one_ns: Option<f64>,
+    /// Nanoseconds that a page waits there for others, on average.
+    pub(super) queue_ns: f64,
     /// Bytes that a page takes there, relative to its size, times the price of a byte relative to RAM.
     pub(super) cost: f64,
 }
 
-/// The tiers: the best paths first, those of a kind together. What was never loaded from is in the first tier, at its end: it is tried
-/// out there with a few pages. Pure.
-pub(super) fn tiers(paths: &[Known]) -> Vec<Vec<usize>> {
-    let mut scored: Vec<(usize, f64)> =
-        paths.iter().filter_map(|known| Some((known.path, known.page_ns? * known.cost))).collect();
-    scored.sort_by(|a, b| a.1.total_cmp(&b.1));
-    let mut tiers: Vec<(f64, Vec<usize>)> = Vec::new();
-    for (path, score) in scored {
-        match tiers.last_mut() {
-            Some((first, tier)) if score < *first * ALIKE => tier.push(path),
-            _ => tiers.push((score, vec![path])),
+/// The tiers: the best paths first, those of a kind together.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Ranked {
+    scored: Vec<Vec<usize>>,
+    /// Those of which nothing is known.
+    unknown: Vec<usize>,
+}
+
+impl Ranked {
+    /// The tiers by what is known now, after these. Pure.
+    pub(super) fn next(&self, paths: &[Known]) -> Ranked {
+        let mut scored: Vec<(f64, Known)> =
+            paths.iter().filter_map(|known| Some((known.one_ns? * known.cost, *known))).collect();
+        scored.sort_by(|one, other| one.0.total_cmp(&other.0));
+        let mut tiers: Vec<(Known, f64, Vec<usize>)> = Vec::new();
+        for (score, known) in scored {
+            match tiers.last_mut() {
+                Some((first, loaded, tier)) if score < *loaded * self.alike(first.path, known.path) => {
+                    tier.push(known.path);
+                }
+                _ => tiers.push((known, score + known.queue_ns * known.cost, vec![known.path])),
+            }
+        }
+        Ranked {
+            scored: tiers.into_iter().map(|(.., tier)| tier).collect(),
+            unknown: paths.iter().filter(|known| known.one_ns.is_none()).map(|known| known.path).collect(),
         }
     }
-    let mut tiers: Vec<Vec<usize>> = tiers.into_iter().map(|(_, tier)| tier).collect();
-    let unknown: Vec<usize> = paths.iter().filter(|known| known.page_ns.is_none()).map(|known| known.path).collect();
-    match tiers.first_mut() {
-        Some(first) => first.extend(unknown),
-        None if unknown.is_empty() => {}
-        None => tiers.push(unknown),
+
+    fn alike(&self, one: usize, other: usize) -> f64 {
+        match (self.tier_of(one), self.tier_of(other)) {
+            (Some(one), Some(other)) if one == other => PARTS,
+            (Some(_), Some(_)) => JOINS,
+            _ => ALIKE,
+        }
     }
-    tiers
+
+    /// The tier that a path has by its score, from 0.
+    pub(super) fn tier_of(&self, path: usize) -> Option<usize> {
+        self.scored.iter().position(|tier| tier.contains(&path))
+    }
+
+    /// The tiers. What is not known is in the first one, at its end: it is tried out there with a few pages.
+    pub(super) fn tiers(&self) -> Vec<Vec<usize>> {
+        let mut tiers = self.scored.clone();
+        match tiers.first_mut() {
+            Some(first) => first.extend(&self.unknown),
+            None if self.unknown.is_empty() => {}
+            None => tiers.push(self.unknown.clone()),
+        }
+        tiers
+    }
 }
 
 #[cfg(test)]
@@ -46,7 +101,11 @@ mod tests {
     use super::*;
 
     fn known(path: usize, page_us: f64, cost: f64) -> Known {
-        Known { path, page_ns: (page_us > 0.0).then_some(page_us * 1000.0), cost }
+        Known { path, one_ns: (page_us > 0.0).then_some(page_us * 1000.0), queue_ns: 0.0, cost }
+    }
+
+    fn tiers(paths: &[Known]) -> Vec<Vec<usize>> {
+        Ranked::default().next(paths).tiers()
     }
 
     #[test]
@@ -63,5 +122,41 @@ mod tests {
         assert_eq!(tiers(&[known(0, 0.0, 1.0), known(1, 0.0, 1.0)]), [[0, 1]]);
         assert_eq!(tiers(&[known(0, 0.0, 1.0), known(1, 50.0, 1.0), known(2, 7.0, 1.0)]), [vec![2, 0], vec![1]]);
         assert!(tiers(&[]).is_empty());
+    }
+
+    #[test]
+    fn scores_that_vary_leave_the_tiers_as_they_are() {
+        for (first, stays) in [(1.9, vec![vec![0, 1]]), (2.1, vec![vec![0], vec![1]])] {
+            let mut ranked = Ranked::default();
+            for turn in 0..100 {
+                let ratio = if turn == 0 { first } else { [1.7, 2.4, 1.95, 2.05][turn % 4] };
+                ranked = ranked.next(&[known(0, 10.0, 0.5), known(1, 10.0 * ratio, 0.5)]);
+                assert_eq!(ranked.tiers(), stays, "turn {turn}");
+            }
+        }
+        let apart = Ranked::default().next(&[known(0, 10.0, 0.5), known(1, 30.0, 0.5)]);
+        let together = apart.next(&[known(0, 10.0, 0.5), known(1, 15.0, 0.5)]);
+        assert_eq!((together.tiers(), together.tier_of(1)), (vec![vec![0, 1]], Some(0)));
+        assert_eq!(together.next(&[known(0, 10.0, 0.5), known(1, 26.0, 0.5)]).tiers(), [[0], [1]]);
+    }
+
+    #[test]
+    fn a_path_is_forgotten_while_others_are_loaded_from_and_all_are_remembered_by_a_program_that_sleeps() {
+        let [young, old, sleeping] = [1, 62, 4_000].map(|seconds| Some(Duration::from_secs(seconds)));
+        assert_eq!(are_forgotten(&[young, old, None]), [false, true, false]);
+        assert_eq!(are_forgotten(&[sleeping, sleeping]), [false, false]);
+        assert!(are_forgotten(&[]).is_empty());
+    }
+
+    #[test]
+    fn a_path_on_which_pages_wait_gets_help_and_stays_the_first() {
+        let at = |queue_us: f64| [Known { queue_ns: queue_us * 1000.0, ..known(0, 10.0, 0.5) }, known(1, 60.0, 0.5)];
+        let ranked = Ranked::default().next(&at(0.0));
+        assert_eq!(ranked.tiers(), [[0], [1]]);
+        let helped = ranked.next(&at(40.0));
+        assert_eq!(helped.tiers(), [[0, 1]]);
+        assert_eq!(helped.next(&at(18.0)).tiers(), [[0, 1]], "the help halves what waits");
+        assert_eq!(helped.next(&at(5.0)).tiers(), [[0], [1]]);
+        assert_eq!(ranked.next(&at(10_000.0)).tiers(), [[0, 1]], "and never below what is slower alone");
     }
 }

@@ -2,15 +2,19 @@
 //!
 //! Batches over several paths are begun together and waited for in turn, so of one that was ready before the others it is known only that
 //! it took no longer: its estimate comes down a little, until it gets so much that it has to be waited for.
+//!
+//! How loaded it is, the pages tell that are on their way when a batch begins: those it waits for.
 
 use crate::sync::lock;
 use hinterland_units::{LinkEstimate, PAGE_BYTES};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// A batch that was waited for during less than this part of its time was ready before.
 const WAITED_SHARE: u64 = 64;
+/// The mean of the pages that are on their way follows a batch by so small a part, and is kept in as small parts of a page.
+const QUEUE_PART: u64 = 64;
 
 /// One path's, in one direction.
 pub(super) struct Speed {
@@ -18,6 +22,9 @@ pub(super) struct Speed {
     is_needed: bool,
     estimate: Mutex<LinkEstimate>,
     under_way: AtomicUsize,
+    /// Their pages, and the mean of these at the beginning of a batch, in parts of a page ([`QUEUE_PART`]).
+    under_way_pages: AtomicU64,
+    queue: AtomicU64,
     /// Batches since the last sample that were ready before the others.
     ready: AtomicU64,
     /// When a batch was over last, in nanoseconds since `born`.
@@ -29,6 +36,7 @@ pub(super) struct Speed {
 pub(super) struct Timed<'a> {
     /// `None`: it is not timed.
     speed: Option<&'a Speed>,
+    pages: u64,
     begun_ns: u64,
     alone: bool,
     /// What else was done since.
@@ -42,6 +50,8 @@ impl Speed {
             is_needed: true,
             estimate,
             under_way,
+            under_way_pages: AtomicU64::new(0),
+            queue: AtomicU64::new(0),
             ready: AtomicU64::new(0),
             over_ns: AtomicU64::new(0),
             born: Instant::now(),
@@ -57,13 +67,18 @@ impl Speed {
         u64::try_from(self.born.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// A batch begins.
-    pub(super) fn begin(&self) -> Timed<'_> {
+    /// A batch of so many pages begins.
+    pub(super) fn begin(&self, pages: usize) -> Timed<'_> {
+        let pages = pages as u64;
         if !self.is_needed {
-            return Timed { speed: None, begun_ns: 0, alone: false, elsewhere_ns: 0 };
+            return Timed { speed: None, pages, begun_ns: 0, alone: false, elsewhere_ns: 0 };
         }
         let alone = self.under_way.fetch_add(1, Relaxed) == 0;
-        Timed { speed: Some(self), begun_ns: self.now_ns(), alone, elsewhere_ns: 0 }
+        let before = self.under_way_pages.fetch_add(pages, Relaxed);
+        // Two threads at once may lose one of their samples.
+        let queue = self.queue.load(Relaxed);
+        self.queue.store(queue - queue.div_ceil(QUEUE_PART) + before, Relaxed);
+        Timed { speed: Some(self), pages, begun_ns: self.now_ns(), alone, elsewhere_ns: 0 }
     }
 
     /// Nanoseconds that each further page takes; 0: not known.
@@ -74,6 +89,22 @@ impl Speed {
     /// Nanoseconds that a page takes alone, at best; 0: not known.
     pub(super) fn one_ns(&self) -> u64 {
         lock(&self.estimate).best_ns()
+    }
+
+    /// Nanoseconds that a page waits for those before it, on average.
+    pub(super) fn queue_ns(&self) -> u64 {
+        self.queue.load(Relaxed).saturating_mul(self.page_ns()) / QUEUE_PART
+    }
+
+    /// How long ago a batch was over last; `None`: none ever was.
+    pub(super) fn idle(&self) -> Option<Duration> {
+        let over_ns = self.over_ns.load(Relaxed);
+        (over_ns > 0).then(|| Duration::from_nanos(self.now_ns().saturating_sub(over_ns)))
+    }
+
+    /// What a page takes alone is not known any more.
+    pub(super) fn forget(&self) {
+        lock(&self.estimate).forget_best();
     }
 }
 
@@ -86,8 +117,8 @@ impl Timed<'_> {
         self.elsewhere_ns = speed.now_ns().saturating_sub(begun_ns);
     }
 
-    /// The batch is over, of so many pages of which none failed.
-    pub(super) fn end(self, pages: usize) {
+    /// The batch is over, and none of its pages failed.
+    pub(super) fn end(self) {
         let Some(speed) = self.speed else { return };
         let now_ns = speed.now_ns();
         let before_ns = speed.over_ns.fetch_max(now_ns, Relaxed);
@@ -100,8 +131,8 @@ impl Timed<'_> {
             speed.ready.store(0, Relaxed);
             let since_ns = if self.alone { self.begun_ns } else { self.begun_ns.max(before_ns) };
             // As long as no single page was seen, the delay is taken for time of the pages.
-            let alone = self.alone && (pages == 1 || estimate.samples().0 > 0);
-            estimate.sample((pages * PAGE_BYTES) as u64, alone, now_ns.saturating_sub(since_ns));
+            let alone = self.alone && (self.pages == 1 || estimate.samples().0 > 0);
+            estimate.sample(self.pages * PAGE_BYTES as u64, alone, now_ns.saturating_sub(since_ns));
         }
     }
 }
@@ -110,6 +141,7 @@ impl Drop for Timed<'_> {
     fn drop(&mut self) {
         if let Some(speed) = self.speed {
             speed.under_way.fetch_sub(1, Relaxed);
+            speed.under_way_pages.fetch_sub(self.pages, Relaxed);
         }
     }
 }
@@ -117,19 +149,18 @@ impl Drop for Timed<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn what_was_ready_before_the_others_counts_as_faster() {
         let speed = Speed::new();
         let batch = |own: Duration, elsewhere: Duration| {
-            let mut timed = speed.begin();
+            let mut timed = speed.begin(16);
             timed.elsewhere(|| std::thread::sleep(elsewhere));
             std::thread::sleep(own);
-            timed.end(16);
+            timed.end();
         };
         let ms = Duration::from_millis;
-        speed.begin().end(1);
+        speed.begin(1).end();
         batch(ms(2), Duration::ZERO);
         let alone_ns = speed.page_ns();
         assert!(alone_ns >= 100_000, "{alone_ns}");
@@ -139,5 +170,24 @@ mod tests {
         let before_ns = speed.page_ns();
         (0..20).for_each(|_| batch(ms(4), ms(1)));
         assert!(speed.page_ns() > before_ns * 3 / 2, "{} after {before_ns}", speed.page_ns());
+    }
+
+    #[test]
+    fn what_waits_before_a_batch_is_its_queue_and_what_was_seen_long_ago_can_be_forgotten() {
+        let speed = Speed::new();
+        speed.begin(1).end();
+        lock(&speed.estimate).sample(8 * PAGE_BYTES as u64, false, 8 * 5_000);
+        assert_eq!((speed.queue_ns(), speed.page_ns()), (0, 5_000));
+        for _ in 0..1_000 {
+            let (one, other) = (speed.begin(16), speed.begin(16));
+            drop((one, other));
+        }
+        // Every other one has 16 pages before it.
+        assert!((7 * 5_000..9 * 5_000).contains(&speed.queue_ns()), "{}", speed.queue_ns());
+        (0..1_000).for_each(|_| drop(speed.begin(16)));
+        assert_eq!(speed.queue_ns(), 0);
+        assert!(speed.one_ns() > 0 && speed.idle().is_some() && Speed::new().idle().is_none());
+        speed.forget();
+        assert_eq!((speed.one_ns(), speed.page_ns()), (0, 5_000));
     }
 }
