@@ -19,7 +19,7 @@ mod io;
 #[cfg(not(feature = "local-only"))]
 pub(crate) mod leaving;
 #[cfg(not(feature = "local-only"))]
-mod limits;
+pub(crate) mod limits;
 #[cfg(not(feature = "local-only"))]
 pub(crate) mod loading;
 mod mappings;

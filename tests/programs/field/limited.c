@@ -1,4 +1,4 @@
-/* Limits on memory that a program sets for itself: words are as | data, then self | fork | exec | spawn. */
+/* Limits on memory that a program sets for itself: words are as | data, then self | number | fork | exec | spawn. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -75,13 +76,14 @@ int main(int argc, char **argv) {
     printf("before %ld\n", fill(before, 48 * MIB));
     struct rlimit limit = {1024 * MIB, 2048 * MIB}, crossed = {2048 * MIB, 1024 * MIB};
     TELL("crossed", setrlimit(which, &crossed));
-    TELL("set", setrlimit(which, &limit));
+    const int by_number = strcmp(argv[2], "number") == 0;
+    TELL("set", by_number ? syscall(SYS_setrlimit, which, &limit) : setrlimit(which, &limit));
     fflush(stdout);
     int status = 0;
-    if (strcmp(argv[2], "self") == 0) {
+    if (by_number || strcmp(argv[2], "self") == 0) {
         live(which);
         limit.rlim_cur = limit.rlim_max;
-        TELL("higher", prlimit(0, which, &limit, NULL));
+        TELL("higher", by_number ? syscall(SYS_prlimit64, 0, which, &limit, NULL) : prlimit(0, which, &limit, NULL));
         TELL("more", (before = realloc(before, 1200 * MIB)) != NULL);
     } else if (strcmp(argv[2], "spawn") == 0) {
         pid_t child;

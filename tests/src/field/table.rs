@@ -63,7 +63,7 @@ pub const DOCUMENTED: [(&str, &str); 4] = [
     ("CPython's warning at a fork, for which it counts threads in `/proc/self/stat`", "../compatibility.md#limits"),
 ];
 
-const MEMORY: [Case; 17] = [
+const MEMORY: [Case; 18] = [
     case("by_number", "maps, drops and unmaps by libc's `syscall`, as SBCL does", program("mapped_by_number", &[])),
     case(
         "by_instruction",
@@ -85,6 +85,11 @@ const MEMORY: [Case; 17] = [
         "tricks",
         "moves memory and keeps its place, has a write barrier by SIGSEGV, maps over a part, grows it",
         program("field/tricks", &[]),
+    ),
+    case(
+        "bad_pointers",
+        "names addresses that are none, then evicted ones, to calls that Hinterland makes itself (limits, masks, signal stacks, `mincore`, `clone3`)",
+        program("field/bad_pointers", &[]),
     ),
     case("regrown", "grows objects beyond their place, and looks at errno", program("field/regrown", &[])),
     case("bus_errors", "recovers from its own SIGBUS while memory comes and goes", program("field/bus_errors", &[])),
@@ -224,7 +229,7 @@ const BETWEEN: [Case; 13] = [
 
 const DEAF: Outcome = Named("a process with little far memory, which cannot be asked for its pages yet");
 
-const CHILDREN: [Case; 23] = [
+const CHILDREN: [Case; 25] = [
     case("no_descriptor_left", "forks without a free descriptor", program("full_table", &["full"])),
     case(
         "shared_files_clone",
@@ -237,10 +242,12 @@ const CHILDREN: [Case; 23] = [
         .but(OWN_TABLE, OWN_TABLE)
         .otherwise(),
     case("limit_as", "sets `RLIMIT_AS`, and goes on below it", program("field/limited", &["as", "self"])),
+    case("limit_as_number", "the same by libc's `syscall`", program("field/limited", &["as", "number"])),
     case("limit_as_forked", "forks below it", program("field/limited", &["as", "fork"])),
     case("limit_as_exec", "starts a program below it", program("field/limited", &["as", "exec"])),
     case("limit_as_spawned", "the same by posix_spawn", program("field/limited", &["as", "spawn"])),
     case("limit_data", "sets `RLIMIT_DATA`", program("field/limited", &["data", "self"])),
+    case("limit_data_number", "the same by libc's `syscall`", program("field/limited", &["data", "number"])),
     case("limit_data_forked", "forks below it", program("field/limited", &["data", "fork"])),
     case("limit_data_exec", "starts a program below it", program("field/limited", &["data", "exec"])),
     case("limit_data_spawned", "the same by posix_spawn", program("field/limited", &["data", "spawn"])),

@@ -9,10 +9,11 @@ use super::{child, parent, prepare};
 use crate::caller::is_internal;
 use crate::inline::stacks::tasks;
 use crate::inline::{self, wrapped};
-use crate::interpose::by_number;
 use crate::interpose::next_symbol::next;
+use crate::interpose::{by_number, limits};
 use crate::mapping::MEMORY_CALL_NUMBERS;
 use crate::single_thread;
+use crate::user_copy::{self, BadAddress};
 use hinterland_sys::thread::{self, SignalsBlocked};
 use hinterland_sys::trampoline;
 use hinterland_units::PAGE_BYTES;
@@ -73,8 +74,8 @@ fn named_by_clone(flags: u64, parent: usize, child: usize) -> Named {
 /// Bytes of `clone_args` that are looked at: more than any kernel knows.
 const CLONE_ARGS_MAX: usize = 256;
 
-/// Bytes up to the stack's address: a child is not ours to make without.
-const CLONE_ARGS_FIRST: usize = 48;
+/// Bytes of its first version, `CLONE_ARGS_SIZE_VER0` of linux/sched.h: the kernel takes no fewer.
+const CLONE_ARGS_MIN: usize = 64;
 
 /// `CLONE_CLEAR_SIGHAND` of clone3(2): the child has no handlers. linux/sched.h.
 pub(crate) const CLEARS_HANDLERS: u64 = 1 << 32;
@@ -207,7 +208,8 @@ pub unsafe extern "C" fn _Fork() -> libc::pid_t {
 enum Making {
     /// The call is made as it is.
     AsItIs = 0,
-    /// It forks this process, and we can make it right; or makes a child that shares this memory and is not to have our handlers: it is refused.
+    /// It forks this process, and we can make it right. Or it is refused: it makes a child that shares this memory and is not to have our
+    /// handlers, or names no `clone_args`.
     Here = 1,
     /// As it is, and the parent calls `id_words::release` afterwards.
     Held = 2,
@@ -217,8 +219,9 @@ extern "C" fn making(number: c_long, a: usize, b: usize, c: usize, d: usize) -> 
     let (here, named) = match number {
         libc::SYS_fork => return Making::Here,
         libc::SYS_clone => (b == 0 && copies_memory(a as u64), named_by_clone(a as u64, c, d)),
-        libc::SYS_clone3 if b >= CLONE_ARGS_FIRST && a != 0 => {
-            let args = CloneArgs::of(&copied(a, b));
+        libc::SYS_clone3 if crate::pager().is_some() => {
+            let Ok(bytes) = clone_args(a, b) else { return Making::Here };
+            let args = CloneArgs::of(&bytes);
             let copies = copies_memory(args.flags);
             (if copies { args.stack == 0 } else { keeps_handlers(args.flags) }, args.named())
         }
@@ -232,11 +235,29 @@ extern "C" fn making(number: c_long, a: usize, b: usize, c: usize, d: usize) -> 
 }
 
 /// The first bytes of a `clone_args` of so many bytes, and zeros.
-fn copied(address: usize, bytes: usize) -> [u8; CLONE_ARGS_MAX] {
+fn copied(address: usize, bytes: usize) -> Result<[u8; CLONE_ARGS_MAX], BadAddress> {
     let mut copy = [0u8; CLONE_ARGS_MAX];
-    // SAFETY: the program passes so many bytes; the copy has room for them.
-    unsafe { std::ptr::copy_nonoverlapping(address as *const u8, copy.as_mut_ptr(), bytes.min(CLONE_ARGS_MAX)) };
-    copy
+    user_copy::read_bytes(address, &mut copy[..bytes.min(CLONE_ARGS_MAX)])?;
+    Ok(copy)
+}
+
+/// The same, or the error number of the kernel, which looks at the size first.
+fn clone_args(address: usize, bytes: usize) -> Result<[u8; CLONE_ARGS_MAX], c_int> {
+    match bytes {
+        ..CLONE_ARGS_MIN => Err(libc::EINVAL),
+        CLONE_ARGS_MIN..=PAGE_BYTES => Ok(copied(address, bytes)?),
+        _ => Err(libc::E2BIG),
+    }
+}
+
+/// Whether a `clone_args` of so many bytes says more than is looked at here: what the kernel does not know must be zero.
+fn says_more(address: usize, bytes: usize) -> Result<bool, BadAddress> {
+    for offset in (CLONE_ARGS_MAX..bytes).step_by(CLONE_ARGS_MAX) {
+        if copied(address + offset, bytes - offset)? != [0; CLONE_ARGS_MAX] {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 extern "C" fn forking_call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize) -> c_long {
@@ -256,20 +277,18 @@ extern "C" fn forking_call(number: c_long, a: usize, b: usize, c: usize, d: usiz
 
 /// A clone3(2) that is made or refused here.
 fn clone3(address: usize, bytes: usize) -> c_long {
-    let mut copy = copied(address, bytes);
+    let (mut copy, more) = match clone_args(address, bytes).and_then(|copy| Ok((copy, says_more(address, bytes)?))) {
+        Ok(read) => read,
+        Err(number) => return answer(-c_long::from(number)),
+    };
     let args = CloneArgs::of(&copy);
     let asked = args.flags;
     if !copies_memory(asked) {
         // As Linux before 5.5, which lacks the flag.
         return answer(-c_long::from(libc::EINVAL));
     }
-    if bytes > CLONE_ARGS_MAX {
-        // As the kernel, which knows fewer of them: what it does not know must be zero.
-        // SAFETY: the program passes so many bytes.
-        let is_unknown = |index| unsafe { (address as *const u8).add(index).read() } != 0;
-        if bytes > PAGE_BYTES || (CLONE_ARGS_MAX..bytes).any(is_unknown) {
-            return answer(-c_long::from(libc::E2BIG));
-        }
+    if more {
+        return answer(-c_long::from(libc::E2BIG));
     }
     let words = ForkWords::of(args.named());
     let named = words.addresses();
@@ -434,6 +453,12 @@ pub unsafe extern "C" fn syscall() {
         "je {alone}",
         "cmp rdi, {setns}",
         "je {alone}",
+        "cmp rdi, {getrlimit}",
+        "je {limit}",
+        "cmp rdi, {setrlimit}",
+        "je {limit}",
+        "cmp rdi, {prlimit64}",
+        "je {limit}",
         "cmp rdi, {set_tid_address}",
         "je {tid_address}",
         "cmp rdi, {exit}",
@@ -546,6 +571,10 @@ pub unsafe extern "C" fn syscall() {
         unshare = const libc::SYS_unshare,
         setns = const libc::SYS_setns,
         alone = sym alone_call,
+        getrlimit = const libc::SYS_getrlimit,
+        setrlimit = const libc::SYS_setrlimit,
+        prlimit64 = const libc::SYS_prlimit64,
+        limit = sym limits::by_number,
         exit = const libc::SYS_exit,
         leave = sym leave,
         answer = sym answer,

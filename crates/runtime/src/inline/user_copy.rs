@@ -3,6 +3,7 @@
 //! The kernel copies (process_vm_readv(2) on the process itself), because a bad
 //! address would be the end of the process here. It does not wait for missing far pages, so these are brought in first.
 
+use super::stacks::stack_switch;
 use super::{raw, trap};
 use hinterland_sys::confinement;
 use hinterland_sys::thread::SignalsBlocked;
@@ -16,12 +17,24 @@ const ATTEMPTS: usize = 64;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct BadAddress;
 
+/// Error numbers as the kernel returns them.
+impl From<BadAddress> for i32 {
+    fn from(_: BadAddress) -> i32 {
+        libc::EFAULT
+    }
+}
+
 /// Reads a value of a type that has no padding and for which any bytes are valid.
 pub(crate) fn read<T: Copy>(address: usize) -> Result<T, BadAddress> {
     let mut value = MaybeUninit::<T>::zeroed();
     copy(libc::SYS_process_vm_readv, value.as_mut_ptr().addr(), address, size_of::<T>())?;
     // SAFETY: all bytes were written, and the caller's type takes any.
     Ok(unsafe { value.assume_init() })
+}
+
+/// As `read`, where the address may be null: nothing is named then.
+pub(crate) fn read_optional<T: Copy>(address: usize) -> Result<Option<T>, BadAddress> {
+    if address == 0 { Ok(None) } else { read(address).map(Some) }
 }
 
 /// Reads bytes.
@@ -56,6 +69,22 @@ pub(crate) fn write<T: Copy>(address: usize, value: &T) -> Result<(), BadAddress
     copy(libc::SYS_process_vm_writev, std::ptr::from_ref(value).addr(), address, size_of::<T>())
 }
 
+/// As `write`, of a word, where that is called often. What is within a page above the stack pointer is in a frame; of other places the kernel
+/// says whether a word can be written there, by a call that tells the mask.
+pub(crate) fn write_word(address: usize, word: u64) -> Result<(), BadAddress> {
+    let here = 0u8;
+    let is_in_frame = address.wrapping_sub((&raw const here).addr()) < PAGE_BYTES;
+    let told = [libc::SIG_BLOCK.unsigned_abs() as usize, 0, address, size_of::<u64>(), 0, 0];
+    // SAFETY: nothing is changed, and the kernel checks the address.
+    if !is_in_frame && unsafe { raw::call(libc::SYS_rt_sigprocmask, told) } != 0 {
+        return write(address, &word);
+    }
+    trap::take_back(address, size_of::<u64>());
+    // SAFETY: as just said; the program's threads do not unmap it meanwhile, or end as they would in libc.
+    unsafe { (address as *mut u64).write_unaligned(word) };
+    Ok(())
+}
+
 /// Writes bytes.
 pub(crate) fn write_bytes(address: usize, bytes: &[u8]) -> Result<(), BadAddress> {
     copy(libc::SYS_process_vm_writev, bytes.as_ptr().addr(), address, bytes.len())
@@ -78,7 +107,9 @@ fn copy(number: i64, ours: usize, theirs: usize, bytes: usize) -> Result<(), Bad
         match done {
             _ if done == bytes.cast_signed() => return Ok(()),
             done if done >= 0 || done == -(libc::EFAULT as isize) => {
-                if !bring_in(theirs, bytes, number == libc::SYS_process_vm_writev) {
+                let write = number == libc::SYS_process_vm_writev;
+                // Ours may be on a stack that is far.
+                if !(bring_in(theirs, bytes, write) | bring_in(ours, bytes, !write)) {
                     return Err(BadAddress);
                 }
             }
@@ -92,13 +123,12 @@ fn copy(number: i64, ours: usize, theirs: usize, bytes: usize) -> Result<(), Bad
 /// Serves the far pages of a range. False: it has none.
 fn bring_in(address: usize, bytes: usize, write: bool) -> bool {
     let first = address & !(PAGE_BYTES - 1);
-    let mut any = false;
-    // A handler of the program must not run while this thread owns a page.
-    let _signals = SignalsBlocked::new();
-    for page in (first..address.saturating_add(bytes)).step_by(PAGE_BYTES) {
-        any |= trap::serve(page, write);
-    }
-    any
+    let pages = (first..address.saturating_add(bytes)).step_by(PAGE_BYTES);
+    stack_switch::run_blocked(|| {
+        // A handler of the program must not run while this thread owns a page.
+        let _signals = SignalsBlocked::new();
+        pages.fold(false, |any, page| any | trap::serve(page, write))
+    })
 }
 
 fn copy_unchecked(number: i64, ours: usize, theirs: usize, bytes: usize) -> Result<(), BadAddress> {

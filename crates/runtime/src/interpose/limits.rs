@@ -1,74 +1,85 @@
 //! The limits that the library keeps in the kernel's place (`descriptor_limit`, `memory_limit`); all others are the kernel's business.
+//!
+//! What the program names is copied, as the kernel would: a bad address is `EFAULT`, and far memory need not be there.
 
-use crate::{descriptor_limit, errno, memory_limit};
+use crate::{descriptor_limit, errno, kernel_limit, memory_limit, user_copy};
 use hinterland_sys::thread;
-use libc::{c_int, pid_t, rlimit};
+use libc::{c_int, c_long, pid_t, rlimit};
 
-/// The program sets a limit of this process, or only asks for it; returns the one before. `None`: the kernel keeps it.
-fn change(process: pid_t, resource: c_int, new: Option<&rlimit>) -> Option<Result<rlimit, c_int>> {
+/// The program sets a limit of a process, or only asks for it; returns the one before.
+fn change(process: pid_t, resource: c_int, new: Option<&rlimit>) -> Result<rlimit, c_int> {
     let this = process == 0 || u32::try_from(process) == Ok(thread::process());
-    if !this || crate::pager().is_none() {
-        return None;
+    match memory_limit::of(resource).filter(|_| this) {
+        Some(limit) => memory_limit::change(limit, resource, new),
+        None if this && resource == libc::RLIMIT_NOFILE.cast_signed() => descriptor_limit::change(new),
+        None => kernel_limit::change_of(process, resource.cast_unsigned(), new),
     }
-    if resource == libc::RLIMIT_NOFILE.cast_signed() {
-        return Some(descriptor_limit::change(new));
-    }
-    memory_limit::of(resource).map(|limit| memory_limit::change(limit, resource, new))
 }
 
-/// The call as the kernel has it.
-fn pass(process: pid_t, resource: c_int, new: *const rlimit, old: *mut rlimit) -> c_int {
-    // SAFETY: the program's own call.
-    let rc = unsafe { libc::syscall(libc::SYS_prlimit64, process, resource, new, old) };
-    c_int::try_from(rc).unwrap_or(-1)
+/// prlimit(2), in the kernel's order: a limit that is told to a bad address has been set.
+fn perform(process: pid_t, resource: c_int, new: usize, old: usize) -> Result<(), c_int> {
+    let new = user_copy::read_optional::<rlimit>(new)?;
+    let before = change(process, resource, new.as_ref())?;
+    if old != 0 {
+        user_copy::write(old, &before)?;
+    }
+    Ok(())
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn prlimit(process: pid_t, resource: c_int, new: *const rlimit, old: *mut rlimit) -> c_int {
-    // SAFETY: null or a limit, by the call's contract.
-    let wanted = unsafe { new.as_ref() }.copied();
-    match change(process, resource, wanted.as_ref()) {
-        None => pass(process, resource, new, old),
-        Some(Ok(before)) => {
-            if !old.is_null() {
-                // SAFETY: room for a limit, by the call's contract.
-                unsafe { old.write(before) };
-            }
-            0
-        }
-        Some(Err(number)) => {
+/// prlimit(2); its answer in C's manner. In a program that is not managed it is the kernel's alone.
+fn answer(process: pid_t, resource: c_int, new: *const rlimit, old: *mut rlimit) -> c_int {
+    if crate::pager().is_none() {
+        // SAFETY: the program's own call.
+        let answer = unsafe { libc::syscall(libc::SYS_prlimit64, process, resource, new, old) };
+        return c_int::try_from(answer).unwrap_or(-1);
+    }
+    match perform(process, resource, new.addr(), old.addr()) {
+        Ok(()) => 0,
+        Err(number) => {
             errno::set(number);
             -1
         }
     }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn prlimit64(process: pid_t, resource: c_int, new: *const rlimit, old: *mut rlimit) -> c_int {
-    // SAFETY: the same call under another name.
-    unsafe { prlimit(process, resource, new, old) }
+/// getrlimit(2), setrlimit(2) and prlimit64(2) by `syscall`.
+pub(crate) extern "C" fn by_number(number: c_long, a: usize, b: usize, c: usize, d: usize) -> c_long {
+    #[allow(clippy::cast_possible_truncation, reason = "the kernel takes the lower half of the register")]
+    let int = |argument: usize| (argument as u32).cast_signed();
+    let answer = match number {
+        libc::SYS_getrlimit => answer(0, int(a), std::ptr::null(), b as *mut rlimit),
+        libc::SYS_setrlimit => answer(0, int(a), b as *const rlimit, std::ptr::null_mut()),
+        _ => answer(int(a), int(b), c as *const rlimit, d as *mut rlimit),
+    };
+    answer.into()
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn setrlimit(resource: c_int, new: *const rlimit) -> c_int {
-    // SAFETY: prlimit(2) says that it does the same.
-    unsafe { prlimit(0, resource, new, std::ptr::null_mut()) }
+pub extern "C" fn prlimit(process: pid_t, resource: c_int, new: *const rlimit, old: *mut rlimit) -> c_int {
+    answer(process, resource, new, old)
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn setrlimit64(resource: c_int, new: *const rlimit) -> c_int {
-    // SAFETY: as above.
-    unsafe { prlimit(0, resource, new, std::ptr::null_mut()) }
+pub extern "C" fn prlimit64(process: pid_t, resource: c_int, new: *const rlimit, old: *mut rlimit) -> c_int {
+    answer(process, resource, new, old)
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn getrlimit(resource: c_int, old: *mut rlimit) -> c_int {
-    // SAFETY: as above.
-    unsafe { prlimit(0, resource, std::ptr::null(), old) }
+pub extern "C" fn setrlimit(resource: c_int, new: *const rlimit) -> c_int {
+    answer(0, resource, new, std::ptr::null_mut())
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn getrlimit64(resource: c_int, old: *mut rlimit) -> c_int {
-    // SAFETY: as above.
-    unsafe { prlimit(0, resource, std::ptr::null(), old) }
+pub extern "C" fn setrlimit64(resource: c_int, new: *const rlimit) -> c_int {
+    answer(0, resource, new, std::ptr::null_mut())
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn getrlimit(resource: c_int, old: *mut rlimit) -> c_int {
+    answer(0, resource, std::ptr::null(), old)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn getrlimit64(resource: c_int, old: *mut rlimit) -> c_int {
+    answer(0, resource, std::ptr::null(), old)
 }

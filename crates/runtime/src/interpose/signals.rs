@@ -7,7 +7,7 @@ use super::next_symbol::next;
 use crate::errno;
 use crate::inline::signals::action::{self, KernelAction, SA_RESTORER};
 use crate::inline::signals::{mask, pending};
-use crate::inline::{stacks, trap};
+use crate::inline::{stacks, trap, user_copy};
 use libc::{c_int, sigset_t, stack_t};
 
 /// glibc's own signals, cancellation and setxid: it lets no program block or handle them.
@@ -90,16 +90,8 @@ unsafe fn change_mask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c
     let libc_signals = LIBC_SIGNALS.iter().fold(0, |set, signal| set | 1u64 << (signal - 1));
     // SAFETY: null or the program's set.
     let set = unsafe { set.as_ref() }.map(|set| set_of(set) & !libc_signals);
-    match mask::change(how, set) {
-        Ok(before) => {
-            // SAFETY: null or the program's set, of which libc fills the kernel's part only.
-            if let Some(old) = unsafe { wanted(old.cast::<u64>()) } {
-                *old = before;
-            }
-            0
-        }
-        Err(number) => number,
-    }
+    // libc fills the kernel's part of a set only.
+    mask::change_and_tell(how, set, old.addr()).err().unwrap_or(0)
 }
 
 #[unsafe(no_mangle)]
@@ -138,19 +130,13 @@ pub unsafe extern "C" fn sigaltstack(new: *const stack_t, old: *mut stack_t) -> 
         return unsafe { next(new, old) };
     }
     let here = 0u8;
-    // SAFETY: null or the program's structure.
-    let new = unsafe { new.as_ref() }.copied();
-    let changed = answer(stacks::altstack::change(new, (&raw const here).addr()));
+    let change = || {
+        let new = user_copy::read_optional::<stack_t>(new.addr())?;
+        let before = stacks::altstack::change(new, (&raw const here).addr())?;
+        if old.is_null() { Ok(()) } else { Ok(user_copy::write(old.addr(), &before)?) }
+    };
+    let changed = answer(change());
     // As in `sigaction`.
     pending::deliver();
-    match changed {
-        Ok(before) => {
-            // SAFETY: null or the program's structure.
-            if let Some(old) = unsafe { wanted(old) } {
-                *old = before;
-            }
-            0
-        }
-        Err(failed) => failed,
-    }
+    changed.err().unwrap_or(0)
 }

@@ -6,16 +6,9 @@ use super::action::{self, KernelAction};
 use super::{INSIDE, RESERVED_SET, mask, pending, strip};
 use crate::inline::call::Call;
 use crate::inline::trap::frame;
-use crate::inline::user_copy::{self, BadAddress};
+use crate::inline::user_copy::{self, BadAddress, read_optional};
 use crate::inline::{raw, stacks};
 use libc::{SIG_SETMASK, c_int, siginfo_t, timespec};
-
-/// Error numbers as the kernel returns them.
-impl From<BadAddress> for i32 {
-    fn from(_: BadAddress) -> i32 {
-        libc::EFAULT
-    }
-}
 
 /// Makes a call that is about signals. `None`: it is not, or needs nothing of us.
 pub(crate) fn call(call: &mut Call) -> Option<isize> {
@@ -31,33 +24,24 @@ pub(crate) fn call(call: &mut Call) -> Option<isize> {
     Some(to_kernel(outcome))
 }
 
-/// rt_sigprocmask(2) or rt_sigaction(2), made where libc makes it and not in a handler: the pointers are libc's own.
+/// rt_sigprocmask(2) or rt_sigaction(2), made where libc makes it and not in a handler: the pointers are libc's own, but for that to
+/// the old mask, which it passes on.
 pub(crate) fn call_directly(number: i64, arguments: &[usize; 6]) -> isize {
     let [first, new, old, bytes, ..] = *arguments;
     let direct = |bytes: usize| check_size(bytes).map(|()| int(first));
     // SAFETY: null, or what libc and the program pass for the kernel to read.
     let outcome = direct(bytes).and_then(|first| unsafe {
         if number == libc::SYS_rt_sigprocmask {
-            let before = mask::change(first, (new as *const u64).as_ref().copied())?;
-            store(old, before);
+            mask::change_and_tell(first, (new as *const u64).as_ref().copied(), old)?;
         } else {
             let before = action::change(first, (new as *const KernelAction).as_ref().copied())?;
-            store(old, before);
+            if let Some(old) = (old as *mut KernelAction).as_mut() {
+                *old = before;
+            }
         }
         Ok(0)
     });
     to_kernel(outcome)
-}
-
-/// Stores an answer where one is wanted.
-///
-/// # Safety
-/// Null, or a place for the value.
-unsafe fn store<T>(at: usize, value: T) {
-    // SAFETY: the caller's promise.
-    if let Some(place) = unsafe { (at as *mut T).as_mut() } {
-        *place = value;
-    }
 }
 
 fn to_kernel(outcome: Result<isize, i32>) -> isize {
@@ -74,10 +58,6 @@ fn int(argument: usize) -> c_int {
     #[allow(clippy::cast_possible_truncation, reason = "the kernel takes the lower half of the register")]
     let low = argument as u32;
     low.cast_signed()
-}
-
-fn read_optional<T: Copy>(address: usize) -> Result<Option<T>, BadAddress> {
-    if address == 0 { Ok(None) } else { user_copy::read(address).map(Some) }
 }
 
 fn sigaction(call: &Call) -> Result<isize, i32> {

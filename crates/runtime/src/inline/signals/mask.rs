@@ -4,8 +4,8 @@
 //! then sets the mask that the program wants. What is sent to it before that has to wait.
 
 use super::{RESERVED_SET, pending, strip, vfork_child};
-use crate::inline::raw;
 use crate::inline::thread::{Child, Thread};
+use crate::inline::{raw, user_copy};
 use libc::{SIG_BLOCK, SIG_SETMASK, SIG_UNBLOCK, c_int};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -102,6 +102,18 @@ pub(crate) fn change(how: c_int, set: Option<u64>) -> Result<u64, i32> {
         pending::deliver();
     }
     Ok(before | virtually)
+}
+
+/// The same, and tells the mask as it was at `old`, if that is not null.
+///
+/// # Errors
+/// `EINVAL`: no such operation. `EFAULT`: it cannot be told there; the mask has changed.
+pub(crate) fn change_and_tell(how: c_int, set: Option<u64>, old: usize) -> Result<(), i32> {
+    let before = change(how, set)?;
+    if old != 0 {
+        user_copy::write_word(old, before)?;
+    }
+    Ok(())
 }
 
 /// rt_sigprocmask(2) in a handler, for the code that it returns to: `real` is that code's real mask.
