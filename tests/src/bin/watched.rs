@@ -1,4 +1,4 @@
-//! Runs a test program, and ends it when it hangs, with the stacks of all its threads: `watched SECONDS PROGRAM ARGUMENTS…`.
+//! Runs a test program, and ends it when it hangs, with the stacks of all its threads: `watched PROGRAM ARGUMENTS…`.
 //! Threads of Rust's own test runner bear the names of their tests, so the stacks say which one hangs.
 //!
 //! A program whose name begins with a word of `HINTERLAND_TEST_LATER` is not run: the suites of the whole system come after the others. Nor
@@ -9,7 +9,7 @@
 
 use anyhow::{Context, Result};
 use hinterland_tests::process::code;
-use hinterland_tests::suite::watchdog::kill_tree;
+use hinterland_tests::suite::watchdog::{kill_tree, program_limit};
 use hinterland_tests::{reach, stacks, tree};
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -20,20 +20,18 @@ const HUNG: i32 = 124;
 
 fn main() -> Result<ExitCode> {
     let mut words = std::env::args_os().skip(1);
-    let seconds = words.next().context("usage: watched SECONDS PROGRAM ARGUMENTS…")?;
-    let limit: u64 = seconds.to_string_lossy().parse().context("the limit is no number of seconds")?;
-    let program = words.next().context("no program is named")?;
+    let program = words.next().context("usage: watched PROGRAM ARGUMENTS…")?;
     if is_for_later(Path::new(&program)) || !is_reached()? {
         return Ok(ExitCode::SUCCESS);
     }
     let mut child = Command::new(&program).args(words).spawn().with_context(|| format!("cannot start {program:?}"))?;
-    let (pid, begun) = (child.id().cast_signed(), Instant::now());
+    let (pid, begun, limit) = (child.id().cast_signed(), Instant::now(), program_limit());
     let ended = loop {
         if let Some(status) = child.try_wait()? {
             break code(status);
         }
-        if begun.elapsed() >= Duration::from_secs(limit) {
-            eprintln!("{program:?} hangs: it has run for {limit} s");
+        if begun.elapsed() >= limit {
+            eprintln!("{program:?} hangs: it has run for {} s", limit.as_secs());
             std::iter::once(pid).chain(tree::descendants(pid)).for_each(stacks::print);
             kill_tree(pid);
             child.wait()?;

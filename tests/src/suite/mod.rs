@@ -8,10 +8,11 @@ mod times;
 pub mod watchdog;
 
 use crate::{places, reach, skips};
-use libtest_mimic::{Arguments, Completion, Conclusion, Failed};
+use libtest_mimic::{Arguments, Completion, Failed};
 use shares::Shares;
 use std::fs::File;
 use std::io::Write;
+use std::process::ExitCode;
 use std::sync::{LazyLock, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -131,19 +132,32 @@ impl Trial {
 }
 
 /// Runs `trials` in their order, those that wait among those that are busy, those that need the machine alone last, while no other
-/// suite runs on this build directory. At the end, says which took longest.
-pub fn run(trials: Vec<Trial>) -> Conclusion {
+/// suite runs on this build directory. At the end, says which took longest. A name on the command line that no test has is an error.
+pub fn run(trials: Vec<Trial>) -> ExitCode {
+    let arguments = Arguments { test_threads: Some(SHARES.threads()), ..Arguments::from_args() };
+    if let Some(name) = unknown(&arguments, &trials) {
+        eprintln!(
+            "no test of these suites has '{name}' in its name (--list lists them; some are run with --full only)"
+        );
+        return ExitCode::FAILURE;
+    }
     let reached = trials.into_iter().filter(Trial::is_reached).collect();
     let trials = in_order(reached).into_iter().map(Trial::measured).collect();
-    let arguments = Arguments { test_threads: Some(SHARES.threads()), ..Arguments::from_args() };
     if arguments.list {
-        return libtest_mimic::run(&arguments, trials);
+        return libtest_mimic::run(&arguments, trials).exit_code();
     }
     let _lock = exclusive();
     watchdog::start();
     let conclusion = libtest_mimic::run(&arguments, trials);
     times::print();
-    conclusion
+    conclusion.exit_code()
+}
+
+/// The name that the command line asks for, if no test has it. Tests that no change reaches count as well.
+fn unknown<'a>(arguments: &'a Arguments, trials: &[Trial]) -> Option<&'a str> {
+    let name = arguments.filter.as_deref()?;
+    let has = |trial: &Trial| if arguments.exact { trial.name == name } else { trial.name.contains(name) };
+    (!trials.iter().any(has)).then_some(name)
 }
 
 /// Adds why a test failed to `target/tests/failed.txt`, which `./dev test` prints at its end. The suite reports it all the same: a full
@@ -194,6 +208,19 @@ fn exclusive() -> Option<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_that_no_test_has_is_unknown() {
+        let trials = [trial("lifecycle::trees::ram", || None, || Ok(()))];
+        let unknown = |words: &[&str]| {
+            let arguments = Arguments::from_iter([&["system"], words].concat());
+            unknown(&arguments, &trials).map(str::to_owned)
+        };
+        assert_eq!(unknown(&[]), None);
+        assert_eq!(unknown(&["trees::r"]), None);
+        assert_eq!(unknown(&["lifecycle::tres"]), Some("lifecycle::tres".into()));
+        assert_eq!(unknown(&["--exact", "trees::r"]), Some("trees::r".into()));
+    }
 
     #[test]
     fn those_that_wait_are_spread_and_those_alone_are_last() {

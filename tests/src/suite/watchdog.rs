@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 /// A test that runs so long hangs.
 const LIMIT: Duration = Duration::from_secs(900);
+/// A test program of a crate, which has many tests, hangs when it runs so long.
+const PROGRAM_LIMIT: Duration = Duration::from_secs(3600);
 /// With `--full`, which has runs of hours.
 const LIMIT_FULL: Duration = Duration::from_secs(10_800);
 /// Time for a test to end when its processes were killed.
@@ -39,8 +41,16 @@ pub struct Watched(Arc<Entry>);
 
 /// The limit of one test: `HINTERLAND_TEST_LIMIT` in seconds, else the usual one.
 pub fn limit() -> Duration {
-    let given = std::env::var("HINTERLAND_TEST_LIMIT").ok().and_then(|text| text.parse().ok());
-    given.map(Duration::from_secs).unwrap_or(if super::full() { LIMIT_FULL } else { LIMIT })
+    given().unwrap_or(if super::full() { LIMIT_FULL } else { LIMIT })
+}
+
+/// The limit of a test program of a crate: `HINTERLAND_TEST_LIMIT` in seconds, else the usual one.
+pub fn program_limit() -> Duration {
+    given().unwrap_or(if super::full() { LIMIT_FULL } else { PROGRAM_LIMIT })
+}
+
+fn given() -> Option<Duration> {
+    std::env::var("HINTERLAND_TEST_LIMIT").ok().and_then(|text| text.parse().ok()).map(Duration::from_secs)
 }
 
 /// Watches the calling thread's test.

@@ -26,7 +26,7 @@ fn main() -> ExitCode {
     }
     trials.push(suite::trial("repository::named_in_the_specification", || None, move || named(names)));
     trials.push(suite::trial("repository::every_pair_of_settings", || None, pairs));
-    suite::run(trials).exit_code()
+    suite::run(trials)
 }
 
 /// Every test of these suites that the specification, or the table of cases, names exists.
