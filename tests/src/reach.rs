@@ -18,12 +18,39 @@ pub const PACKAGES: &str = "HINTERLAND_TEST_PACKAGES";
 /// The beginnings of the names of the tests of the whole system that run, in words; unset: all.
 pub const SUITES: &str = "HINTERLAND_TEST_SUITES";
 
-/// Packages that not all suites of the whole system judge, and those that do. Policies decide which pages move, and what is prefetched,
-/// never what a page holds: programs run under all of them, and the forks, signals and system calls of others find no difference.
+/// Packages that not all suites of the whole system judge, and those that do. Policies decide which pages move, what is prefetched and how
+/// budgets are divided, never what a page holds: programs run under all of them, and the signals and system calls of others find no difference.
 const JUDGED_BY: [(&str, &[&str]); 7] = [
-    ("policy", &["e2e::", "lifecycle::prefetch", "lifecycle::simulated", "lifecycle::explain"]),
-    ("tape", &["lifecycle::traces", "lifecycle::simulated"]),
-    ("sim", &["lifecycle::simulated"]),
+    (
+        "policy",
+        &[
+            "e2e::",
+            "lifecycle::prefetch",
+            "lifecycle::explain",
+            "lifecycle::hints",
+            "lifecycle::trees",
+            "lifecycle::control",
+            "lifecycle::tuning",
+            "lifecycle::tapes",
+            "lifecycle::taped_trees",
+            "lifecycle::intervals",
+            "lifecycle::simulated",
+            "lifecycle::decisions",
+        ],
+    ),
+    (
+        "tape",
+        &[
+            "lifecycle::traces",
+            "lifecycle::traced_trees",
+            "lifecycle::tapes",
+            "lifecycle::taped_trees",
+            "lifecycle::intervals",
+            "lifecycle::kept",
+            "lifecycle::simulated",
+        ],
+    ),
+    ("sim", &["lifecycle::simulated", "lifecycle::decisions"]),
     ("etcd", &["lifecycle::discovery"]),
     ("bench", &[]),
     ("model", &[]),
@@ -170,9 +197,12 @@ pub fn is_reached(variable: &str, holds: impl Fn(&str) -> bool) -> bool {
     std::env::var(variable).map_or(true, |list| list.split_whitespace().any(holds))
 }
 
+/// Documents that tests of crates compare with what they are generated from.
+const GENERATED: [&str; 2] = ["docs/reference/", "docs/system-calls.md"];
+
 /// Whether only the lints read a file, which run every time.
 fn is_document(path: &str) -> bool {
-    let text = path.ends_with(".md") && !path.starts_with("docs/reference/");
+    let text = path.ends_with(".md") && !GENERATED.iter().any(|generated| path.starts_with(generated));
     text || path.starts_with("docs/results/")
 }
 
@@ -202,16 +232,17 @@ mod tests {
         sources(now).reach(&sources(before), &metadata)
     }
 
-    const BEFORE: [(&str, &str); 5] = [
+    const BEFORE: [(&str, &str); 6] = [
         ("crates/policy/a", "1"),
         ("crates/pager/a", "1"),
         ("dev", "1"),
         ("docs/results/x.json", "1"),
         ("docs/reference/x.md", "1"),
+        ("docs/system-calls.md", "1"),
     ];
 
     /// [`BEFORE`] with one file changed.
-    fn with(index: usize, path: &'static str, text: &'static str) -> [(&'static str, &'static str); 5] {
+    fn with(index: usize, path: &'static str, text: &'static str) -> [(&'static str, &'static str); 6] {
         let mut files = BEFORE;
         files[index] = (path, text);
         files
@@ -247,14 +278,19 @@ mod tests {
     fn what_belongs_to_no_package_reaches_everything() {
         assert_eq!(reach(&BEFORE, &with(2, "dev", "2")), Reach::All);
         assert_eq!(reach(&BEFORE, &with(4, "docs/reference/x.md", "2")), Reach::All);
+        assert_eq!(reach(&BEFORE, &with(5, "docs/system-calls.md", "2")), Reach::All);
         assert_eq!(reach(&BEFORE, &BEFORE[1..]), Reach::All, "a package is gone");
         assert_ne!(reach(&BEFORE, &with(0, "crates/policy/b", "1")), reach(&BEFORE, &BEFORE));
     }
 
     #[test]
-    fn every_package_with_suites_of_its_own_is_there() {
-        for (name, _) in JUDGED_BY {
+    fn every_package_with_suites_of_its_own_is_there_and_so_are_they() {
+        for (name, suites) in JUDGED_BY {
             assert!(places::repository().join("crates").join(name).is_dir(), "{name}");
+            for suite in suites {
+                let file = format!("tests/tests/system/{}.rs", suite.trim_end_matches("::").replace("::", "/"));
+                assert!(places::repository().join(&file).is_file(), "{file}");
+            }
         }
     }
 }
