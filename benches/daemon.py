@@ -35,6 +35,9 @@ CLASSES = {
     "compressible: LC helps": (HIGH[:4], lambda s: s["lc"] > 1),
     "incompressible: DaeMon at most 1.1": (HIGH[4:], lambda s: s["daemon"] <= 1.1),
 }
+# Before the name of a run with the paper's ratios, and behind that of its bars.
+PAPERS = "paper's ratios: "
+BY_PAPER = ", the paper's ratios"
 # How far from the paper counts as met, in percent: DaeMon over Remote, and all else.
 SPEED, ELSE = (-15, 25), (-20, 20)
 # Why the model is elsewhere, where that was looked into; see docs/results/README.md.
@@ -72,6 +75,11 @@ class Rows:
         speedups = self.speedups()
         return [{"class": name, "holds_for": [w for w in members if rule(speedups[w])], "of": members} for name, (members, rule) in CLASSES.items()]
 
+    def with_those_of(self, other: "Rows") -> "Rows":
+        """The same, with the other's rows of the schemes that it has."""
+        rows = [row for row in self.rows if row["scheme"] not in other.schemes()] + other.rows
+        return Rows({"rows": rows, "programs": self.programs, "notes": self.notes, "seconds": 0})
+
     def table(self) -> dict[str, dict[str, list[float]]]:
         """Speedups over Remote of each workload and scheme, in the order of the links."""
         table: dict[str, dict[str, list[float]]] = {}
@@ -85,12 +93,11 @@ class Rows:
 
 
 def commands() -> dict[str, str]:
-    """What the model is asked for, the longest first."""
+    """What the model is asked for, each with the ratios of compression that were measured and with the paper's."""
     links = f"--bandwidth {','.join(BANDWIDTHS)} --switch {','.join(f'{switch}ns' for switch in SWITCHES)}"
     runs = {
         "main": f"all {links}",
         "threads": f"all --threads 8 {links} --scheme remote,lc,pq,daemon,ours",
-        "paper": f"all {links} --ratio paper --scheme remote,lc,daemon,ours",
         "fifo": f"all --replacement fifo {links} --scheme remote,local,daemon,ours",
         "switch": "all --switch 200ns,600ns,800ns,1us --scheme remote,daemon,ours",
         "sixteenth": "all --threads 8 --bandwidth 1/16 --scheme remote,daemon,ours",
@@ -104,7 +111,12 @@ def commands() -> dict[str, str]:
     runs |= {f"links {links}": f"all --links {links} --scheme remote,local,daemon,ours" for links in MIXED_LINKS}
     runs["disturbed"] = "pr nw --disturbance 50% --bandwidth 1/2,1/4,1/8 --scheme remote,lc,pq,daemon,ours"
     runs |= {f"at once {names}": f"{names} --together --local {local} --scheme remote,daemon,ours" for local, mixes in AT_ONCE.items() for names in mixes}
-    return runs
+    # Of the schemes that compress, on the same machines.
+    by_paper = {PAPERS + name: words.split(" --scheme")[0] for name, words in runs.items() if "--compressor" not in words}
+    schemes = {PAPERS + name: "remote,local,daemon,ours" for name in runs if name.startswith("links")}
+    schemes |= {PAPERS + f"share {share}": "remote,daemon" for share in SHARES}
+    schemes |= {PAPERS + "main": "remote,lc,daemon,ours", PAPERS + "threads": "remote,lc,daemon,ours", PAPERS + "disturbed": "remote,lc,daemon,ours"}
+    return runs | {name: f"{words} --ratio paper --scheme {schemes.get(name, 'remote,daemon,ours')}" for name, words in by_paper.items()}
 
 
 def anchor(what: str, paper: float, model: float, why: str, ours: float | None = None, bounds: tuple[int, int] = ELSE) -> dict:
@@ -118,7 +130,7 @@ def anchor(what: str, paper: float, model: float, why: str, ours: float | None =
 
 def anchors(all_rows: dict[str, Rows]) -> list[dict]:
     """What the paper says, and the model has on the links that it says it for: DaeMon, and ours in its place."""
-    main, paper = all_rows["main"], all_rows["paper"]
+    main, paper = all_rows["main"], all_rows[PAPERS + "main"]
 
     def daemon(what: str, said: float, rows: list[Rows], why: str, figure: str = "speedup", **where) -> dict:
         of = lambda scheme: mean([row[figure] for run in rows for row in run.of(scheme, **where)])
@@ -192,11 +204,24 @@ def targets(all_rows: dict[str, Rows]) -> dict:
     }
 
 
-def by_workload(figure: str, caption: str, measure: str, rows: Rows, schemes: list[str], value: str = "speedup", **where) -> dict:
+COMPRESSING = ["lc", "daemon", "ours"]
+
+
+def both(schemes: list[str], bars) -> dict[str, list[float]]:
+    """What 'bars' has of a scheme with the measured ratios, and where the scheme compresses with the paper's."""
+    of_paper = {scheme + BY_PAPER: bars(scheme, PAPERS) for scheme in schemes if scheme in COMPRESSING}
+    return {scheme: bars(scheme, "") for scheme in schemes} | of_paper
+
+
+def by_workload(figure: str, caption: str, measure: str, all_rows: dict[str, Rows], run: str, schemes: list[str], value: str = "speedup", **where) -> dict:
     """Bars of each workload, and their geometric mean, at last."""
-    names = [program["name"] for program in rows.programs]
-    bars = lambda scheme: [rows.mean(scheme, value, workload=name, **where) for name in names] + [rows.mean(scheme, value, **where)]
-    return panel(figure, caption, measure, [*names, "mean"], {scheme: bars(scheme) for scheme in schemes})
+    names = [program["name"] for program in all_rows[run].programs]
+
+    def bars(scheme: str, ratios: str) -> list[float]:
+        rows = all_rows[ratios + run]
+        return [rows.mean(scheme, value, workload=name, **where) for name in names] + [rows.mean(scheme, value, **where)]
+
+    return panel(figure, caption, measure, [*names, "mean"], both(schemes, bars))
 
 
 def figures(all_rows: dict[str, Rows]) -> list[dict]:
@@ -204,45 +229,58 @@ def figures(all_rows: dict[str, Rows]) -> list[dict]:
     at = {"bandwidth": "1/4", "switch_ns": 100}
     usual = ["lc", "bp", "pq", "daemon", "ours"]
     naive = ["local", "cache-line", "page-free", "cache-line-page", "daemon", "ours"]
-    panels = [by_workload("3", f"Granularities, 1/4, {switch} ns", over_remote, main, naive, bandwidth="1/4", switch_ns=switch) for switch in SWITCHES]
+    panels = [by_workload("3", f"Granularities, 1/4, {switch} ns", over_remote, all_rows, "main", naive, bandwidth="1/4", switch_ns=switch) for switch in SWITCHES]
     for bandwidth in BANDWIDTHS:
         for switch in SWITCHES:
-            panels.append(by_workload("8", f"Schemes, {bandwidth}, {switch} ns", over_remote, main, usual, bandwidth=bandwidth, switch_ns=switch))
+            panels.append(by_workload("8", f"Schemes, {bandwidth}, {switch} ns", over_remote, all_rows, "main", usual, bandwidth=bandwidth, switch_ns=switch))
     names = [program["name"] for program in main.programs]
-    plain = lambda schemes, value: {scheme: [main.of(scheme, workload=name, **at)[0][value] for name in names] for scheme in schemes}
+
+    def plain(schemes: list[str], value: str) -> dict:
+        return both(schemes, lambda scheme, ratios: [all_rows[f"{ratios}main"].of(scheme, workload=name, **at)[0][value] for name in names])
+
     panels += [
-        by_workload("9", "Access cost, 1/4, 100 ns", "Remote's by theirs", main, usual, "access_gain", **at),
+        by_workload("9", "Access cost, 1/4, 100 ns", "Remote's by theirs", all_rows, "main", usual, "access_gain", **at),
         panel("10", "Hit ratio in local memory, 1/4, 100 ns", "of accesses", names, plain(["remote", "pq", "daemon", "ours"], "hit_ratio")),
     ]
-    by_share = {share: all_rows[f"share {share}"] for share in SHARES} | {PAPER_SHARE: main}
-    sweep = {f"{share:2} %": [rows.mean("daemon", workload=name, **at) for name in names] for share, rows in sorted(by_share.items())}
-    panels.append(panel("11", "DaeMon by the share of lines, 1/4, 100 ns", over_remote, names, sweep | {"ours": [main.mean("ours", workload=name, **at) for name in names]}))
-    for ratio, lz in [("measured", main), ("paper", all_rows["paper"])]:
+    runs_by_share = {share: f"share {share}" for share in SHARES} | {PAPER_SHARE: "main"}
+    sweep = {}
+    for ratios, behind in [("", ""), (PAPERS, BY_PAPER)]:
+        of = lambda run, scheme: [all_rows[ratios + run].mean(scheme, workload=name, **at) for name in names]
+        sweep |= {f"{share:2} %{behind}": of(run, "daemon") for share, run in sorted(runs_by_share.items())} | {f"ours{behind}": of("main", "ours")}
+    panels.append(panel("11", "DaeMon by the share of lines, 1/4, 100 ns", over_remote, names, sweep))
+    for ratio, lz in [("measured", main), ("paper", all_rows[PAPERS + "main"])]:
         compared = {"lz": lz} | {name: all_rows[f"{name} {ratio}"] for name in ["fpc-bdi", "fve"]}
         bars = {name: [rows.mean("lc", workload=w, **at) for w in names] + [rows.mean("lc", **at)] for name, rows in compared.items()}
         panels.append(panel("12", f"LC by its compressor, 1/4, 100 ns, {ratio} ratios", over_remote, [*names, "mean"], bars))
-    disturbed = all_rows["disturbed"]
     links = [(name, bandwidth) for name in ["pr", "nw"] for bandwidth in BANDWIDTHS]
     for figure, measure, value in [("13", over_remote, "speedup"), ("14", "hits of accesses", "hit_ratio")]:
-        bars = {s: [disturbed.of(s, workload=n, bandwidth=b)[0][value] for n, b in links] for s in ["lc", "pq", "daemon", "ours"]}
-        panels.append(panel(figure, "Others take half of the network now and then, 100 ns", measure, [f"{n} {b}" for n, b in links], bars))
+        of = lambda scheme, ratios, value=value: [all_rows[f"{ratios}disturbed"].of(scheme, workload=n, bandwidth=b)[0][value] for n, b in links]
+        panels.append(panel(figure, "Others take half of the network now and then, 100 ns", measure, [f"{n} {b}" for n, b in links], both(["lc", "pq", "daemon", "ours"], of)))
     panels += [
-        by_workload("15", "Eight threads, 1/4, 100 ns", over_remote, all_rows["threads"], ["lc", "pq", "daemon", "ours"], **at),
-        by_workload("16", "FIFO in local memory, 1/4, 100 ns", over_remote, all_rows["fifo"], ["local", "daemon", "ours"], **at),
+        by_workload("15", "Eight threads, 1/4, 100 ns", over_remote, all_rows, "threads", ["lc", "pq", "daemon", "ours"], **at),
+        by_workload("16", "FIFO in local memory, 1/4, 100 ns", over_remote, all_rows, "fifo", ["local", "daemon", "ours"], **at),
     ]
-    mixed = {name.removeprefix("links ").replace("ns", "").replace(",", " "): (rows, {}) for name, rows in all_rows.items() if name.startswith("links")}
-    cases = {"1/4:100": (main, at)} | mixed
-    over_local = lambda rows, scheme, where: rows.mean(scheme, **where) / rows.mean("local", **where)
-    panels.append(panel("17", "Memory components with links of several kinds (bandwidth:ns), mean", "× Local", list(cases), {s: [over_local(r, s, w) for r, w in cases.values()] for s in ["remote", "daemon", "ours"]}))
-    at_once = {name.removeprefix("at once "): rows for name, rows in all_rows.items() if name.startswith("at once")}
-    panels.append(panel("18", "Programs at once, the mean of their speedups, 1/4, 100 ns", over_remote, list(at_once), {s: [rows.mean(s) for rows in at_once.values()] for s in ["daemon", "ours"]}))
-    panels.append(panel("19", "Network from remote memory, 1/4, 100 ns", "% of its bandwidth", names, plain(["remote", *usual], "utilisation")))
-    switches = [(switch, main if switch in SWITCHES else all_rows["switch"]) for switch in [100, 200, 400, 600, 800, 1000]]
-    panels.append(panel("20", "By the latency of the switch, 1/4, mean", over_remote, [f"{s} ns" for s, _ in switches], {n: [r.mean(n, bandwidth="1/4", switch_ns=s) for s, r in switches] for n in ["daemon", "ours"]}))
-    widths = [(bandwidth, all_rows["threads"]) for bandwidth in BANDWIDTHS] + [("1/16", all_rows["sixteenth"])]
-    panels.append(panel("21", "Eight threads by bandwidth, 100 ns, mean", over_remote, [b for b, _ in widths], {n: [r.mean(n, bandwidth=b, switch_ns=100) for b, r in widths] for n in ["daemon", "ours"]}))
-    counts = {"1": (main, at), "2": (all_rows["components 2"], {}), "4": (all_rows["components 4"], {}), "4, random": (all_rows["random"], {})}
-    panels.append(panel("22", "By memory components, 1/4, 100 ns, mean", over_remote, list(counts), {n: [r.mean(n, **w) for r, w in counts.values()] for n in ["daemon", "ours"]}))
+    # Each bar of these is the mean of a run, or of a part of one: its name, the run, and the part.
+    mixed = [(run.removeprefix("links ").replace("ns", "").replace(",", " "), run, {}) for run in all_rows if run.startswith("links")]
+    at_once = [(run.removeprefix("at once "), run, {}) for run in all_rows if run.startswith("at once")]
+    switches = [(f"{s} ns", "main" if s in SWITCHES else "switch", {"bandwidth": "1/4", "switch_ns": s}) for s in [100, 200, 400, 600, 800, 1000]]
+    widths = [(b, "threads", {"bandwidth": b, "switch_ns": 100}) for b in BANDWIDTHS] + [("1/16", "sixteenth", {"switch_ns": 100})]
+    counts = [("1", "main", at), ("2", "components 2", {}), ("4", "components 4", {}), ("4, random", "random", {})]
+
+    def means(figure: str, caption: str, cases: list, schemes: list[str], beside: str | None = None) -> dict:
+        """Bars over Remote, or by 'beside'."""
+        gain = lambda rows, scheme, where: rows.mean(scheme, **where) / (rows.mean(beside, **where) if beside else 1)
+        bars = lambda scheme, ratios: [gain(all_rows[ratios + run], scheme, where) for _, run, where in cases]
+        return panel(figure, caption, "× Local" if beside else over_remote, [name for name, *_ in cases], both(schemes, bars))
+
+    panels += [
+        means("17", "Memory components with links of several kinds (bandwidth:ns), mean", [("1/4:100", "main", at), *mixed], ["remote", "daemon", "ours"], "local"),
+        means("18", "Programs at once, the mean of their speedups, 1/4, 100 ns", at_once, ["daemon", "ours"]),
+        panel("19", "Network from remote memory, 1/4, 100 ns", "% of its bandwidth", names, plain(["remote", *usual], "utilisation")),
+        means("20", "By the latency of the switch, 1/4, mean", switches, ["daemon", "ours"]),
+        means("21", "Eight threads by bandwidth, 100 ns, mean", widths, ["daemon", "ours"]),
+        means("22", "By memory components, 1/4, 100 ns, mean", counts, ["daemon", "ours"]),
+    ]
     return panels
 
 
@@ -290,7 +328,7 @@ def main() -> None:
 
     with ThreadPoolExecutor(max_workers=given.jobs) as pool:
         all_rows = dict(pool.map(ask, runs.items()))
-    main_rows, paper = all_rows["main"], all_rows["paper"]
+    main_rows, paper = all_rows["main"], all_rows[PAPERS + "main"]
     result = {
         "bench": "daemon",
         "what": "anchors of the paper (DaeMon, SIGMETRICS 2023) beside the model's figures, its figures, and speedups over Remote in the order of links",
@@ -302,7 +340,7 @@ def main() -> None:
         "remote_hit_ratios": main_rows.hits(),
         "anchors": anchors(all_rows),
         "targets": targets(all_rows),
-        "classes": {"measured": main_rows.classes()},
+        "classes": {"measured": main_rows.classes(), "paper": main_rows.with_those_of(paper).classes()},
         "figures": figures(all_rows),
         "speedups": {"measured": main_rows.table(), "paper": paper.table(), "threads": all_rows["threads"].table()},
     }
