@@ -1,7 +1,7 @@
 /* Preloaded, stands in for Hinterland: a table of hints that notes what compiled code asks for, and whether it is true.
  *
  * Pages of a watched object are not accessible before their first touch, and not after an eviction: so each touch that comes before
- * its fetch, and each one of a page that was given up, is seen. HINTED_DISTANCE is what loop_begin answers: one number after the other, each
+ * its fetch, and each one of a page that was given up, is seen. With HINTED_TOTAL it says at the end how many loops have begun. HINTED_DISTANCE is what loop_begin answers: one number after the other, each
  * until a loop says that it ends, and then the first again. */
 #define _GNU_SOURCE
 #include "recorder.h"
@@ -142,6 +142,10 @@ static uint64_t loop_begin(struct hinterland_loop *loop, const void *address, ui
 static void loop_end(struct hinterland_loop *loop, uint64_t iterations) {
     (void)loop, (void)iterations;
     ends++;
+}
+
+__attribute__((destructor)) static void total(void) {
+    if (getenv("HINTED_TOTAL")) fprintf(stderr, "begins %u\n", begins);
 }
 
 static void unused(void) { abort(); }

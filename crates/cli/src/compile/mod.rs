@@ -118,6 +118,14 @@ pub fn ready() -> Result<(), Error> {
     beside(PLUGIN)?.map(drop).ok_or(Error::NoPlugin { name: PLUGIN })
 }
 
+/// Whether this machine can compile Rust, where it can compile.
+///
+/// # Errors
+/// No rustc of LLVM 22, no clang that links, or no lld.
+pub fn rust_ready() -> Result<(), Error> {
+    rust::command(&[], Path::new(PLUGIN)).map(drop)
+}
+
 fn become_compiler(args: &CompileArgs, compiler: Compiler) -> Result<Infallible, Error> {
     let (words, plan) = split(&args.words)?;
     let plan = plan.map(|path| Written::read(&path)).transpose()?;

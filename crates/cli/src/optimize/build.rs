@@ -1,22 +1,32 @@
 //! Building the program with a plan.
+//!
+//! A build system compiles anew what depends on a file that has changed, and knows nothing of plans. So make is told to make everything (-B), and
+//! cargo finds a compiler of another version.
 
 use super::Stop;
 use super::interrupt::Interrupt;
+use crate::compile;
 use crate::encode::shell_word;
 use crate::plan::{Plan, digest};
 use crate::profile::HEAD;
 use crate::program;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// By what the build command finds the plan.
 const PLAN_VARIABLE: &str = "HINTERLAND_PLAN";
+/// By what GNU make finds its flags.
+const MAKE_VARIABLE: &str = "MAKEFLAGS";
 
 /// See the module.
 pub struct Builder {
     command: String,
     launcher: String,
     plan: PathBuf,
+    /// The compiler that cargo finds, where there is one that loads the plugin.
+    rustc: Option<PathBuf>,
 }
 
 impl Builder {
@@ -24,7 +34,9 @@ impl Builder {
     pub fn new(command: &str, directory: &Path) -> Result<Builder, Stop> {
         let launcher = program::own_path()?;
         let launcher = launcher.to_str().ok_or(Stop::Words("the hinterland command's path is not UTF-8".into()))?;
-        Ok(Builder { command: command.into(), launcher: shell_word(launcher), plan: directory.join("program.plan") })
+        let rustc = compile::rust_ready().is_ok().then(|| directory.join("rustc"));
+        let plan = directory.join("program.plan");
+        Ok(Builder { command: command.into(), launcher: shell_word(launcher), plan, rustc })
     }
 
     /// Builds the program, until a signal; returns the digest of the plan, which its objects name.
@@ -32,17 +44,23 @@ impl Builder {
         let text = plan.text(HEAD).map_err(Stop::Words)?;
         let system = |what| move |source| Stop::System { what, source };
         std::fs::write(&self.plan, &text).map_err(system("cannot write the plan"))?;
+        let digest = digest(&text);
         let place = shell_word(&self.plan.to_string_lossy());
         let compiler = |language: &str| format!("{} {language} --far-plan {place}", self.launcher);
         let mut command = Command::new("/bin/sh");
         command.args(["-c", &self.command]).env("CC", compiler("cc")).env("CXX", compiler("c++"));
+        if let Some(rustc) = &self.rustc {
+            script(rustc, &versioned(&compiler("rustc"), &digest)).map_err(system("cannot write what $RUSTC names"))?;
+            command.env("RUSTC", rustc);
+        }
+        command.env(MAKE_VARIABLE, making_all(&std::env::var(MAKE_VARIABLE).unwrap_or_default()));
         command.env(PLAN_VARIABLE, &self.plan);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let (build, _guarded) = until.spawn(&mut command)?;
         let output = build.wait_with_output().map_err(system("cannot wait for the build"))?;
         until.check()?;
         if output.status.success() {
-            return Ok(digest(&text));
+            return Ok(digest);
         }
         let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
         let how = match output.status.code() {
@@ -51,6 +69,27 @@ impl Builder {
         };
         Err(Stop::Build { command: self.command.clone(), how, said })
     }
+}
+
+/// A program that is `rustc`, of a version that names the plan: by its version cargo decides whether it compiles anew.
+fn versioned(rustc: &str, digest: &str) -> String {
+    format!(
+        "#!/bin/sh\n{rustc} \"$@\" || exit\nif [ \"$*\" = -vV ]; then echo {}; fi\n",
+        shell_word(&format!("hinterland-plan: {digest}"))
+    )
+}
+
+fn script(path: &Path, text: &str) -> io::Result<()> {
+    std::fs::write(path, text)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755))
+}
+
+/// Make's flags, and -B: make everything. The first word has no dash where it consists of letters.
+fn making_all(flags: &str) -> String {
+    let flags = flags.trim_start();
+    let first = flags.split(' ').next().unwrap_or_default();
+    let has_letters_alone = !first.starts_with('-') && !first.contains('=');
+    format!("B{}{flags}", if has_letters_alone { "" } else { " " })
 }
 
 #[cfg(test)]
@@ -62,7 +101,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let log = directory.path().join("a 'log'");
         let say = format!(
-            "printf '%s\\n' \"$CC\" \"$CXX\" > {}; cat \"$HINTERLAND_PLAN\" >> {0}",
+            "printf '%s\\n' \"$CC\" \"$CXX\" \"$MAKEFLAGS\" > {}; cat \"$HINTERLAND_PLAN\" >> {0}",
             shell_word(log.to_str().unwrap())
         );
         let plan = Plan { version: 1, ..Plan::default() };
@@ -73,10 +112,37 @@ mod tests {
         for language in ["cc", "c++"] {
             assert!(lines.next().unwrap().ends_with(&format!(" {language} --far-plan {}", place.display())), "{said}");
         }
+        assert!(lines.next().unwrap().starts_with('B'), "{said}");
         assert_eq!(digest_of, digest(&plan.text(HEAD).unwrap()));
         assert!(said.ends_with("hinterland-plan = 1\n"), "{said}");
         let failing = Builder::new("echo one; echo two >&2; exit 7", directory.path()).unwrap();
         let failed = failing.build(&plan, &Interrupt::default()).unwrap_err();
         assert_eq!(failed.to_string(), "--build: 'echo one; echo two >&2; exit 7' ended with 7: one | two");
+    }
+    #[test]
+    fn make_gets_its_flags_and_makes_everything() {
+        for (flags, expected) in [
+            ("", "B"),
+            ("kw", "Bkw"),
+            ("kw -- A=1", "Bkw -- A=1"),
+            (" -j4 --jobserver-auth=3,4", "B -j4 --jobserver-auth=3,4"),
+            ("A=kw", "B A=kw"),
+        ] {
+            assert_eq!(making_all(flags), expected, "{flags:?}");
+        }
+    }
+
+    #[test]
+    fn a_rust_compiler_has_another_version_with_each_plan_and_its_own_exit_code() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path().join("rustc");
+        let run = |rustc: &str, words: &[&str]| {
+            script(&place, &versioned(rustc, "0123")).unwrap();
+            let output = Command::new(&place).args(words).output().unwrap();
+            (output.status.code(), String::from_utf8(output.stdout).unwrap())
+        };
+        assert_eq!(run("echo", &["-vV"]), (Some(0), "-vV\nhinterland-plan: 0123\n".into()));
+        assert_eq!(run("echo", &["a  b", "-vV"]), (Some(0), "a  b -vV\n".into()));
+        assert_eq!(run("sh -c 'exit 7' sh", &["-vV"]), (Some(7), String::new()));
     }
 }

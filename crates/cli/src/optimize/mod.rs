@@ -40,7 +40,7 @@ use widen::Widening;
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct OptimizeArgs {
-    /// The command that builds the program, for a shell; it finds the compilers in $CC and $CXX, and the plan in $HINTERLAND_PLAN
+    /// The command that builds the program, for a shell; it finds the compilers in $CC, $CXX and $RUSTC, and the plan in $HINTERLAND_PLAN
     #[arg(long, value_name = "COMMAND")]
     build: String,
     /// Rounds at most
@@ -85,13 +85,15 @@ pub struct OptimizeArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  hinterland optimize --build 'make -B app' --local 64M -- ./app input
-  hinterland optimize --build 'make -B app' --local 64M --rounds 8 --repeat 5 -o app.plan -- ./app input
-  hinterland optimize --build 'make -B app' --local 64M --plan app.plan -- ./app other-input
+  hinterland optimize --build 'make app' --local 64M -- ./app input
+  hinterland optimize --build 'make app' --local 64M --rounds 8 --repeat 5 -o app.plan -- ./app input
+  hinterland optimize --build 'make app' --local 64M --plan app.plan -- ./app other-input
+  hinterland optimize --build 'cargo build --release' --local 64M -- target/release/app input
 
 The program is built without hints, run, and profiled; each round builds it with a larger plan. A round that is not faster, does not \
-compile, fails, or prints something else is rolled back. Two rounds in succession without a gain are the last ones. The build command must compile anew \
-what the plan is about: `make -B`, or a rule that depends on $HINTERLAND_PLAN. Standard input of the program is empty.
+compile, fails, or prints something else is rolled back. Two rounds in succession without a gain are the last ones. make and \
+cargo compile everything anew in each round (MAKEFLAGS has -B, and $RUSTC is of another version); another build command must do so by itself, or \
+depend on $HINTERLAND_PLAN. Standard input of the program is empty.
 
 A signal (Ctrl-C) ends the loop: the best plan until then is written and built. A second one ends that, too.
 
@@ -145,7 +147,7 @@ pub fn run(args: &OptimizeArgs) -> ExitCode {
 fn optimize(args: &OptimizeArgs) -> Result<(), Stop> {
     if args.build.trim().is_empty() {
         return Err(Stop::Words(
-            "--build: is empty; write the command that builds the program, for example --build 'make -B app'".into(),
+            "--build: is empty; write the command that builds the program, for example --build 'make app'".into(),
         ));
     }
     compile::ready()?;

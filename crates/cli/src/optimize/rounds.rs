@@ -134,7 +134,7 @@ impl Loop {
     pub fn widen(&mut self, given: Option<Plan>, mut widening: Widening, program: &Path) -> Result<(), Stop> {
         if digests(program).is_some_and(|digests| digests.is_empty()) {
             complain(format_args!(
-                "warning: {} has no note of Hinterland's: was it compiled anew, by $CC or $CXX? (make -B)",
+                "warning: {} has no note of Hinterland's: was it compiled anew, by $CC, $CXX or $RUSTC?",
                 program.display()
             ));
         }
@@ -158,7 +158,7 @@ impl Loop {
         }
         if self.rounds.len() == 1 {
             complain(
-                "warning: no plan was tried, because no function with a name waited in what $CC and $CXX compiled; a smaller --local shows \
+                "warning: no plan was tried, because no function with a name waited in what $CC, $CXX and $RUSTC compiled; a smaller --local shows \
                  more waiting, and a program that is stripped (-s) has no names",
             );
         }
@@ -210,7 +210,7 @@ impl Loop {
         if digests(program).is_some_and(|digests| !digests.contains(&digest)) && !self.is_doubted {
             self.is_doubted = true;
             complain(format_args!(
-                "warning: {} does not name the plan of this round: was it compiled anew? (make -B, or a rule that depends on $HINTERLAND_PLAN)",
+                "warning: {} does not name the plan of this round: was it compiled anew, by $CC, $CXX or $RUSTC?",
                 program.display()
             ));
         }

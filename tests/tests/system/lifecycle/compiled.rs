@@ -27,6 +27,8 @@ pub fn trials() -> Vec<Trial> {
     add("linked", no_llvm, Box::new(linked));
     add("shapes", no_llvm, Box::new(shapes));
     add("templates", no_llvm, Box::new(templates));
+    add("programs", no_llvm, Box::new(programs));
+    add("rust", no_rust, Box::new(rust));
     add("followed", no_far_llvm, Box::new(followed));
     add("overwritten::inline", no_far_llvm, Box::new(|name| overwritten(name, "inline")));
     add("overwritten::monitor", no_far_llvm, Box::new(|name| overwritten(name, "monitor")));
@@ -38,6 +40,17 @@ pub fn trials() -> Vec<Trial> {
 pub fn no_llvm() -> Option<String> {
     let missing = ["clang-22", "clang++-22", "llvm-config-22"].into_iter().find(|name| skips::find(name).is_none());
     missing.map(|name| format!("{name} is not installed (./dev setup, where the distribution has LLVM 22)"))
+}
+
+/// A rustc whose bitcode the linker with the plugin reads.
+pub fn no_rust() -> Option<String> {
+    let has_llvm = |rustc: &str| {
+        let said = Command::new(rustc).arg("-vV").output().ok()?;
+        String::from_utf8_lossy(&said.stdout).contains("LLVM version: 22.").then_some(())
+    };
+    let no_rustc = has_llvm("rustc").is_none().then(|| "rustc has another LLVM than 22".to_owned());
+    let no_lld = skips::find("ld.lld-22").is_none().then(|| "ld.lld-22 is not installed".to_owned());
+    no_llvm().or(no_lld).or(no_rustc)
 }
 
 pub fn no_far_llvm() -> Option<String> {
@@ -53,14 +66,19 @@ pub fn source(file: &str) -> String {
     places::program("compiler").join(file).display().to_string()
 }
 
-/// `hinterland LANGUAGE WORDS`, with the plugin built; what clang says.
-pub fn compile(test: &str, language: &str, words: &[&str]) -> Result<String> {
+/// The plugin, beside the launcher.
+pub fn build_plugin() -> Result<()> {
     static BUILDS: Mutex<()> = Mutex::new(());
-    let one_at_a_time = BUILDS.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one_at_a_time = BUILDS.lock().unwrap_or_else(PoisonError::into_inner);
     let plugin = places::launcher()?.with_file_name(PLUGIN);
     let made = Command::new(places::repository().join("compiler/build")).arg(plugin).output()?;
     ensure!(made.status.success(), "compiler/build: {}", String::from_utf8_lossy(&made.stderr));
-    drop(one_at_a_time);
+    Ok(())
+}
+
+/// `hinterland LANGUAGE WORDS`, with the plugin built; what clang says.
+pub fn compile(test: &str, language: &str, words: &[&str]) -> Result<String> {
+    build_plugin()?;
     std::fs::create_dir_all(places::tests().join("bin"))?;
     let ended =
         Launch::bare(&format!("{test}-cc"), &[&[language, "-fverify-intermediate-code"], words].concat())?.run()?;
@@ -381,10 +399,58 @@ fn templates(test: &str) -> Result<()> {
     Ok(())
 }
 
+/// Real programs, with their plans: the same output with and without hints that are followed.
+fn programs(test: &str) -> Result<()> {
+    for (source, language, flags, ends, words) in [
+        ("columns.cpp", ("clang++-22", "c++"), &["-O2"][..], &[][..], &["all", "4"][..]),
+        ("gpt2.c", ("clang-22", "cc"), &["-O3", "-march=native"], &["-lm"], &["small", "2", "8"]),
+    ] {
+        let code = benched(source).display().to_string();
+        let [plain, hinted] = ["plain", "hinted"].map(|kind| built(test, kind).display().to_string());
+        printed(Command::new(language.0).args(flags).args([&code, "-o", &plain]).args(ends))?;
+        let plan = benched(source).with_extension("plan").display().to_string();
+        compile(test, language.1, &[flags, &["--far-plan", &plan, &code, "-o", &hinted], ends].concat())?;
+        prints_the_same(&plain, &hinted, words).context(source)?;
+    }
+    Ok(())
+}
+
+/// The same of a program in Rust, which the linker hints.
+fn rust(test: &str) -> Result<()> {
+    let [code, plan] = ["rs", "plan"].map(|kind| benched("pagerank").with_extension(kind).display().to_string());
+    let [plain, hinted] = ["plain", "hinted"].map(|kind| built(test, kind).display().to_string());
+    printed(Command::new("rustc").args(["-O", &code, "-o", &plain]))?;
+    build_plugin()?;
+    let words = ["rustc", "-O", "--far-plan", &plan, &code, "-o", &hinted];
+    let ended = Launch::bare(&format!("{test}-rustc"), &words)?.run()?;
+    ensure!(ended.code == 0, "{}", ended.stderr);
+    prints_the_same(&plain, &hinted, &["4"])
+}
+
+/// A program of the benches, which has a plan beside it.
+fn benched(source: &str) -> PathBuf {
+    places::repository().join("benches/programs").join(source)
+}
+
+/// What a plain program prints, a hinted one does alone, and where its hints are followed.
+fn prints_the_same(plain: &str, hinted: &str, words: &[&str]) -> Result<()> {
+    let (expected, _) = printed(Command::new(plain).args(words))?;
+    ensure!(printed(Command::new(hinted).args(words))?.0 == expected, "alone");
+    let recorder = c_program("compiler/recorder", &["-shared", "-fPIC"])?;
+    for distance in ["1", "500"] {
+        let mut command = Command::new(hinted);
+        command.args(words).env("LD_PRELOAD", &recorder).env("HINTED_DISTANCE", distance).env("HINTED_TOTAL", "1");
+        let (output, said) = printed(&mut command)?;
+        ensure!(output == expected, "{distance}: {output}, not {expected}");
+        let begins = said.lines().find_map(|line| line.strip_prefix("begins ")).context("no total")?;
+        ensure!(begins.parse::<u32>()? > 0, "{distance}: no loop has hints");
+    }
+    Ok(())
+}
+
 /// In little memory: the same output, and pages come before they are waited for.
 fn far(test: &str, path: &str) -> Result<()> {
-    let programs = places::repository().join("benches/programs");
-    let [plan, walks] = ["walks.plan", "walks.cpp"].map(|file| programs.join(file).display().to_string());
+    let [plan, walks] = ["walks.plan", "walks.cpp"].map(|file| benched(file).display().to_string());
     let [plain, hinted] = ["plain", "hinted"].map(|file| built(test, file).display().to_string());
     printed(Command::new("clang++-22").args(["-O2", &walks, "-o", &plain]))?;
     compile(test, "c++", &["-O2", "--far-plan", &plan, &walks, "-o", &hinted])?;
@@ -407,8 +473,7 @@ fn far(test: &str, path: &str) -> Result<()> {
 
 /// A loop that walks in steps is the prefetcher's, where that follows steps; else its hints have effect.
 fn followed(test: &str) -> Result<()> {
-    let programs = places::repository().join("benches/programs");
-    let [plan, walks] = ["walks.plan", "walks.cpp"].map(|file| programs.join(file).display().to_string());
+    let [plan, walks] = ["walks.plan", "walks.cpp"].map(|file| benched(file).display().to_string());
     let hinted = built(test, "hinted").display().to_string();
     compile(test, "c++", &["-O2", "--far-plan", &plan, &walks, "-o", &hinted])?;
     for (prefetch, has_hints) in [("auto", false), ("none", true)] {

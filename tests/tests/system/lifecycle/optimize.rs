@@ -1,11 +1,10 @@
 //! `hinterland optimize`: a program that waits becomes faster by a plan; what hurts is rolled back; the best build is the last one.
 
-use super::compiled::no_far_llvm;
+use super::compiled::{build_plugin, no_far_llvm, no_rust};
 use anyhow::{Context, Result, ensure};
-use hinterland_tests::installation::PLUGIN;
 use hinterland_tests::launch::{Ended, Launch};
 use hinterland_tests::suite::{NamedTest, Trial};
-use hinterland_tests::{places, suite};
+use hinterland_tests::{places, skips, suite};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::path::Path;
@@ -18,6 +17,7 @@ pub fn trials() -> Vec<Trial> {
         trials.push(suite::named(format!("lifecycle::optimize::{name}"), no_far_llvm, test));
     };
     add("gains", Box::new(gains));
+    add("made", Box::new(made));
     add("rolled_back", Box::new(rolled_back));
     add("goes_on", Box::new(goes_on));
     add("stripped", Box::new(stripped));
@@ -25,7 +25,13 @@ pub fn trials() -> Vec<Trial> {
     add("interrupted_twice", Box::new(interrupted_twice));
     add("unbuilt", Box::new(unbuilt));
     add("refused", Box::new(refused));
+    trials.push(suite::named("lifecycle::optimize::of_cargo".to_owned(), no_cargo, Box::new(of_cargo)));
     trials
+}
+
+fn no_cargo() -> Option<String> {
+    let missing = || skips::find("cargo").is_none().then(|| "cargo is not installed".to_owned());
+    no_far_llvm().or_else(no_rust).or_else(missing)
 }
 
 /// Far memory on which waiting outweighs everything else by far, so that what is faster does not depend on the machine: seconds of
@@ -46,9 +52,7 @@ fn optimize(test: &str, words: &[&str], program: &[&str]) -> Result<(Ended, std:
 }
 
 fn optimizing(test: &str, words: &[&str], program: &[&str]) -> Result<Launch> {
-    let plugin = places::launcher()?.with_file_name(PLUGIN);
-    let made = Command::new(places::repository().join("compiler/build")).arg(plugin).output()?;
-    ensure!(made.status.success(), "compiler/build: {}", String::from_utf8_lossy(&made.stderr));
+    build_plugin()?;
     Launch::bare(test, &[&["optimize", "--json"], words, &RUN, &["--"], program].concat())
 }
 
@@ -97,6 +101,42 @@ fn gains(test: &str) -> Result<()> {
         let run = Launch::bare(&format!("{test}-{name}"), &words)?.run()?;
         ensure!(run.code == 0 && !run.stderr.contains("its plan"), "{name}: {}", run.stderr);
     }
+    Ok(())
+}
+
+/// make, which sees no source that has changed, compiles each round.
+fn made(test: &str) -> Result<()> {
+    let words = ["--build", "make app", "--rounds", "1", "--repeat", "1"];
+    let launch = optimizing(test, &words, &["./app", "5000"])?;
+    let source = places::program("compiler").join("partners.c");
+    let rule = format!("app: {0}\n\t$(CC) -O2 {0} -o $@\n", source.display());
+    std::fs::write(launch.directory.join("Makefile"), rule)?;
+    is_kept(launch, "app")
+}
+
+/// So does cargo, with the compiler for Rust.
+fn of_cargo(test: &str) -> Result<()> {
+    // Lints of the tests' own build are none of this program's.
+    let build = "env -u RUSTC_WORKSPACE_WRAPPER -u RUSTC_WRAPPER -u RUSTFLAGS cargo build --release --offline --target-dir target";
+    let words = ["--build", build, "--rounds", "1", "--repeat", "1"];
+    let launch = optimizing(test, &words, &["target/release/app", "5000"])?;
+    let source = places::program("compiler").join("partners.rs");
+    let package = format!(
+        "[package]\nname = 'app'\nversion = '0.1.0'\nedition = '2024'\n[[bin]]\nname = 'app'\npath = '{}'\n[workspace]\n",
+        source.display()
+    );
+    std::fs::write(launch.directory.join("Cargo.toml"), package)?;
+    is_kept(launch, "target/release/app")
+}
+
+/// The first round is kept, and the program was built with its plan.
+fn is_kept(launch: Launch, program: &str) -> Result<()> {
+    let program = launch.directory.join(program);
+    let ended = launch.run()?;
+    let said = rounds(&ended)?;
+    ensure!(said["best"] == 1 && said["rounds"][1]["outcome"] == "kept", "{said}: {}", ended.stderr);
+    ensure!(!ended.stderr.contains("warning"), "{}", ended.stderr);
+    ensure!(carries(&program, &program.with_extension("plan"))?, "{said}");
     Ok(())
 }
 
