@@ -72,7 +72,7 @@ private:
   void overwriteAhead();
   void limitIterations(Value *limit);
   void leave();
-  void exits(BasicBlock *from);
+  void join(BasicBlock *plain, BasicBlock *second, BasicBlock &exit);
 
   Value *difference(Value *end, Value *start) {
     return builder_.CreateSub(builder_.CreatePtrToInt(end, builder_.getInt64Ty()), builder_.CreatePtrToInt(start, builder_.getInt64Ty()));
@@ -172,21 +172,20 @@ SliceLowering::Current Transform::entering() {
 Value *Transform::askAll(Value *from, const SliceLowering::Current &current) {
   Value *furthest = number(0);
   for (const Access &access : decision_.accesses)
-    if (Value *answer = begin(access, from, current)) furthest = builder_.CreateBinaryIntrinsic(Intrinsic::umax, furthest, answer);
+    furthest = builder_.CreateBinaryIntrinsic(Intrinsic::umax, furthest, begin(access, from, current));
   // Distances multiply with leads and steps; what is further than 2^24 iterations is not fetched in time for anything.
   return builder_.CreateBinaryIntrinsic(Intrinsic::umin, furthest, number(1 << 24));
 }
 
-// Asks for what is left of one array. Null where its place is not known before the loop runs.
+// Asks for what is left of one array.
 Value *Transform::begin(const Access &access, Value *from, const SliceLowering::Current &current) {
   Value *address, *length;
   if (access.pattern == Pattern::Gather) {
     const SCEV *base = analyses_.evolution.getPointerBase(access.address);
     if (!analyses_.evolution.isLoopInvariant(base, &loop_)) {
-      if (access.holder != &loop_) return nullptr;
-      // Elements that are pointed to: the first stands for all.
-      address = position(access, from, false, &current);
-      length = number(access.bytes);
+      // What is pointed to may be anywhere.
+      address = ConstantPointerNull::get(builder_.getPtrTy());
+      length = number(0);
     } else {
       address = slices_->lower(base, SliceLowering::Iterations(), builder_);
       uint64_t size = 0;
@@ -451,15 +450,15 @@ void Transform::leave() {
   builder_.SetInsertPoint(end);
   hintCall(Call::LoopEnd, {builder_.CreateSub(total_, asked_)});
   builder_.CreateBr(loop_.getUniqueExitBlock());
-  exits(end);
+  join(loop_.getLoopLatch(), end, *loop_.getUniqueExitBlock());
 }
 
-// What is used after the loop comes from either version.
-void Transform::exits(BasicBlock *from) {
-  for (PHINode &phi : loop_.getUniqueExitBlock()->phis()) {
-    Value *value = phi.getIncomingValueForBlock(loop_.getLoopLatch());
-    Value *second = map_.lookup(value);
-    phi.addIncoming(second ? second : value, from);
+// What is used after the loop comes from either version: from where the plain one leaves it, or from where the second one does.
+void Transform::join(BasicBlock *plain, BasicBlock *second, BasicBlock &exit) {
+  for (PHINode &phi : exit.phis()) {
+    Value *value = phi.getIncomingValueForBlock(plain);
+    Value *other = map_.lookup(value);
+    phi.addIncoming(other ? other : value, second);
   }
 }
 
@@ -471,32 +470,45 @@ void Transform::counted() {
   for (const GatherCode &code : gathers_) outline(code);
 }
 
-// A chain has no chunks: the second version asks for the next element as soon as it can.
+// A chain has no chunks: the second version asks for the next element as soon as it can. Where the elements are is not known ahead of it, nor how
+// many there are, which are counted instead.
 void Transform::chain() {
   const Access &access = decision_.accesses.front();
   auto *link = cast<LoadInst>(access.at);
   versions();
   builder_.SetInsertPoint(decide_->getTerminator());
-  auto *phi = cast<PHINode>(const_cast<Value *>(access.object));
-  Value *head = phi->getIncomingValueForBlock(plainPreheader_);
-  Value *answer = interface_.call(builder_, table_, Call::LoopBegin, {state_, head, number(access.bytes), number(0)});
+  Value *nowhere = ConstantPointerNull::get(builder_.getPtrTy());
+  Value *answer = interface_.call(builder_, table_, Call::LoopBegin, {state_, nowhere, number(0), number(0)});
   builder_.CreateCondBr(builder_.CreateIsNotNull(answer), hintedPreheader_, plainPreheader_);
   decide_->getTerminator()->eraseFromParent();
   LoadInst *second = hinted(link);
   builder_.SetInsertPoint(second->getNextNode());
   builder_.SetCurrentDebugLocation(link->getDebugLoc());
   hintCall(Call::LoopFetch, {second, number(access.bytes)});
+  BasicBlock *header = hinted(loop_.getHeader()), *latch = hinted(loop_.getLoopLatch());
+  auto *before = PHINode::Create(builder_.getInt64Ty(), 2, "elements.before", header->begin());
+  builder_.SetInsertPoint(header, header->getFirstInsertionPt());
+  Value *elements = builder_.CreateAdd(before, number(1), "elements", true, true);
+  before->addIncoming(number(0), hintedPreheader_);
+  before->addIncoming(elements, latch);
   SmallVector<BasicBlock *, 4> leaving;
   loop_.getExitingBlocks(leaving);
-  for (BasicBlock *exiting : leaving)
+  for (BasicBlock *exiting : leaving) {
+    SmallPtrSet<BasicBlock *, 4> seen; // a switch may lead to one more than once
     for (BasicBlock *exit : successors(exiting)) {
-      if (loop_.contains(exit)) continue;
-      for (PHINode &result : exit->phis()) {
-        Value *value = result.getIncomingValueForBlock(exiting);
-        Value *other = map_.lookup(value);
-        result.addIncoming(other ? other : value, hinted(exiting));
+      if (loop_.contains(exit) || !seen.insert(exit).second) continue;
+      BasicBlock *from = hinted(exiting);
+      if (!exit->isEHPad()) { // what is thrown leaves the loop as it is
+        BasicBlock *end = block("end");
+        from->getTerminator()->replaceSuccessorWith(exit, end);
+        from = end;
+        builder_.SetInsertPoint(end);
+        hintCall(Call::LoopEnd, {elements});
+        builder_.CreateBr(exit);
       }
+      join(exiting, from, *exit);
     }
+  }
 }
 
 } // namespace

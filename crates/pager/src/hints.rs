@@ -51,9 +51,17 @@ const LOOKED_MIN: u64 = 256;
 /// Of the questions of a loop that is not worth hints, one in so many is answered as if it were. A prime above the number of arrays that a loop
 /// asks for, in one order: so each of them has its turn.
 const PROBE_EVERY: u64 = 31;
-/// In `LoopState::walk`: bits of the compiler's word, and the count of questions since the loop was not worth hints.
+/// A loop that is not worth hints is tried again before its turn when so much more of its range is far, in [`SAMPLES`] parts of it.
+const FURTHER: u64 = 8;
+/// Looking how much that is takes no time beside a run of so many iterations.
+const LONG_RUN: u64 = 4096;
+/// In `LoopState::walk`: bits of the compiler's word; since the loop was not worth hints, how much of its range was far when it was looked at, or
+/// tried, last; and the count of questions since then.
 const IN_STEPS: u64 = 1;
+const FAR: u64 = 1 << 1;
 const ASKED: u64 = 1 << 8;
+/// In `LoopState::pages`: of the far pages since the last verdict, those before the run that is under way.
+const BEFORE: u64 = 1 << 32;
 
 /// What is kept for a loop, in its own memory: `state` of `struct hinterland_loop`. Several threads may run it.
 #[repr(C)]
@@ -67,11 +75,11 @@ pub struct LoopState {
     /// When that run began, in nanoseconds, and how long all threads had waited for faults then.
     begun_ns: AtomicU64,
     stalled_ns: AtomicU64,
-    /// Far pages that it has asked for.
+    /// Far pages that the loop has asked for since it was judged last; and, in the upper half, those before this run ([`BEFORE`]).
     pages: AtomicU64,
-    /// Addresses and ranges that it has named.
+    /// Addresses and ranges that it has named since it was judged last.
     looked: AtomicU64,
-    /// The compiler's: all that the loop walks goes in steps, [`IN_STEPS`]; or not. Ours: see [`ASKED`].
+    /// The compiler's: all that the loop walks goes in steps, [`IN_STEPS`]; or not. Ours: [`FAR`] and [`ASKED`].
     walk: AtomicU64,
 }
 
@@ -85,17 +93,43 @@ impl LoopState {
         }
     }
 
+    /// Of a loop that is given up: whether so much more of its range is far than before that it is tried again.
+    fn is_further(&self, far: u64) -> bool {
+        let walk = self.walk.load(Relaxed);
+        let before = walk % ASKED / FAR;
+        let is_further = before > 0 && far >= before + FURTHER;
+        if before == 0 || is_further {
+            self.walk.store(walk + (far.max(1) - before) * FAR, Relaxed);
+        }
+        is_further
+    }
+
+    /// A run begins, and is judged with those before it that were too short for that.
+    fn begin_run(&self) {
+        let pages = self.pages.load(Relaxed) % BEFORE;
+        self.pages.store(pages * BEFORE + pages, Relaxed);
+    }
+
+    /// Far pages that the run has asked for.
+    fn pages_of_run(&self) -> u64 {
+        let pages = self.pages.load(Relaxed);
+        (pages % BEFORE).saturating_sub(pages / BEFORE)
+    }
+
     /// Judges hints: `wait_ns` is what one far page costs that comes without them; 0: not known.
     fn judge(&self, wait_ns: u64) {
         let looked = self.looked.load(Relaxed);
         if looked < LOOKED_MIN {
             return;
         }
-        let saved_ns = self.pages.load(Relaxed).saturating_mul(wait_ns);
+        let pages = self.pages.load(Relaxed) % BEFORE;
+        self.pages.store(0, Relaxed);
+        self.looked.store(0, Relaxed);
+        let saved_ns = pages.saturating_mul(wait_ns);
         let cost_ns = looked.saturating_mul(LOOK_NS);
         let is_worth = wait_ns == 0 || saved_ns >= WORTH_TIMES * cost_ns;
         let walk = self.walk.load(Relaxed);
-        let judged = if is_worth { walk % ASKED } else { walk.max(walk % ASKED + ASKED) };
+        let judged = if is_worth { walk & IN_STEPS } else { walk.max(walk % ASKED + ASKED) };
         self.walk.store(judged, Relaxed);
     }
 }
@@ -334,8 +368,9 @@ impl Hints {
         u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// A loop begins that will touch `len` bytes from `address` on in about so many iterations. How many iterations ahead it is to fetch;
-    /// 0: nothing of it is far, the prefetcher follows it, or hardly anything that it named before was far.
+    /// A loop begins that will touch `len` bytes from `address` on in about so many iterations; no bytes: where it will be is not known, and it is
+    /// hinted until it has turned out not to be worth it. How many iterations ahead it is to fetch; 0: nothing of it is far, the prefetcher follows
+    /// it, or hardly anything that it named before was far.
     pub fn loop_begin(
         &self,
         state: &LoopState,
@@ -343,8 +378,9 @@ impl Hints {
         (address, len): (usize, usize),
         iterations: u64,
     ) -> u64 {
-        let Some((first, end)) = self.far_part(address, len) else { return 0 };
-        if self.driver.is_traced || self.pages.gate.is_escaped() {
+        let range = self.far_part(address, len);
+        let is_near = range.is_none() && len > 0;
+        if is_near || self.driver.is_traced || self.pages.gate.is_escaped() {
             return 0;
         }
         let row = self.pages.row();
@@ -355,7 +391,7 @@ impl Hints {
         }
         let (_, site) = self.row_of(site);
         let is_followed = self.driver.follows_steps && state.walk.load(Relaxed) & IN_STEPS != 0;
-        if is_followed || state.is_given_up() || !self.is_partly_far(first, end) {
+        if is_followed || !self.is_tried(state, range, iterations) {
             site.plain_runs.fetch_add(1, Relaxed);
             row.hint_plain_loops.fetch_add(1, Relaxed);
             return 0;
@@ -366,17 +402,29 @@ impl Hints {
         state.thread.store(thread::pointer() as u64, Relaxed);
         state.begun_ns.store(self.now_ns(), Relaxed);
         state.stalled_ns.store(row.stall_ns.load(Relaxed), Relaxed);
-        state.pages.store(0, Relaxed);
-        state.looked.store(0, Relaxed);
+        state.begin_run();
         distance
     }
 
-    /// Whether a page of a range, of those that are looked at, is not mapped and has content.
-    fn is_partly_far(&self, first: u32, end: u32) -> bool {
+    /// Whether hints may be worth it for a range of pages; `None`: for pages anywhere.
+    fn is_tried(&self, state: &LoopState, range: Option<(u32, u32)>, iterations: u64) -> bool {
+        let Some(range) = range else { return !state.is_given_up() };
+        let is_further = || iterations >= LONG_RUN && state.is_further(self.far_samples(range));
+        (!state.is_given_up() || is_further()) && self.samples(range).any(|is_far| is_far)
+    }
+
+    /// Of the pages of a range that are looked at: whether each is not mapped, and has content.
+    fn samples(&self, (first, end): (u32, u32)) -> impl Iterator<Item = bool> {
         let step = ((end - first) / SAMPLES).max(1);
         let is_far =
             |page: u32| !matches!(self.pages.state(PageNo(page)), State::Resident | State::Untouched | State::Foreign);
-        (first..end).step_by(step as usize).any(is_far)
+        (first..end).step_by(step as usize).map(is_far)
+    }
+
+    /// How much of a range is far, in [`SAMPLES`] parts of it.
+    fn far_samples(&self, range: (u32, u32)) -> u64 {
+        let (far, all) = self.samples(range).fold((0, 0), |(far, all), is_far| (far + u64::from(is_far), all + 1));
+        far * u64::from(SAMPLES) / all.max(1)
     }
 
     /// Iterations in a round trip, of a loop that passes so many bytes in each.
@@ -415,7 +463,7 @@ impl Hints {
         let stalled_ns = row.stall_ns.load(Relaxed).saturating_sub(state.stalled_ns.load(Relaxed));
         let own_ns = took_ns.saturating_sub(stalled_ns).max(took_ns / OWN_PART);
         let iteration_ps = (own_ns.saturating_mul(1000) / iterations).max(1);
-        let parts = state.pages.load(Relaxed).saturating_mul(PAGE_PARTS) / iterations;
+        let parts = state.pages_of_run().saturating_mul(PAGE_PARTS) / iterations;
         state.judge(self.driver.one_ns.load(Relaxed));
         note_mean(&state.iteration_ps, iteration_ps);
         note_mean(&state.pages_per_iteration, parts.max(1));
@@ -479,6 +527,42 @@ mod tests {
         local.pages.store(50_000, Relaxed);
         local.judge(20_000);
         assert!((0..2 * PROBE_EVERY).all(|_| !local.is_given_up()));
+    }
+
+    #[test]
+    fn a_loop_that_was_given_up_is_tried_again_when_much_more_of_its_range_is_far() {
+        let local = state(1, 100_000);
+        local.judge(20_000);
+        assert!(local.is_given_up() && !local.is_further(5), "as much was far when it was given up");
+        assert!(!local.is_further(5 + FURTHER - 1));
+        assert!(local.is_further(u64::from(SAMPLES)), "all of it");
+        assert!(!local.is_further(u64::from(SAMPLES)), "which was tried");
+        assert!(local.is_given_up(), "nor is it its turn");
+        local.looked.store(100_000, Relaxed);
+        local.pages.store(50_000, Relaxed);
+        local.judge(20_000);
+        assert!(!local.is_given_up() && local.walk.load(Relaxed) == 0, "what was far is forgotten");
+    }
+
+    #[test]
+    fn runs_that_are_too_short_are_judged_together_and_their_pages_are_counted_apart() {
+        let local = state(0, 0);
+        for _ in 0..LOOKED_MIN / 16 {
+            assert!(!local.is_given_up());
+            local.begin_run();
+            local.looked.fetch_add(16, Relaxed);
+            local.judge(20_000);
+        }
+        assert!(local.is_given_up(), "none of all had a far page");
+        let far = state(0, 0);
+        for pages in 1..LOOKED_MIN / 16 {
+            far.begin_run();
+            far.pages.fetch_add(pages, Relaxed);
+            far.looked.fetch_add(16, Relaxed);
+            assert_eq!(far.pages_of_run(), pages);
+            far.judge(20_000);
+        }
+        assert!(!far.is_given_up());
     }
 
     #[test]

@@ -151,8 +151,9 @@ struct hinterland_hints {
     void (*overwrite)(void *address, size_t length);
     void (*phase)(unsigned id);
     /* Asked at the entry of a loop that will touch `length` bytes from `address` on, in about `iterations` iterations: once for each array that
-     * it walks. Returns how many iterations ahead the hinted body is to fetch: a round trip, as measured, at the loop's own pace, at least 1; or
-     * 0: the plain body will do, because nothing of the range is far, the prefetcher follows the walk, or hardly anything was far before. */
+     * it walks. `length` 0: where it will be is not known. Returns how many iterations ahead the hinted body is to fetch: a round trip, as
+     * measured, at the loop's own pace, at least 1; or 0: the plain body will do, because nothing of the range is far, the prefetcher follows the
+     * walk, or hardly anything was far before. */
     uint64_t (*loop_begin)(struct hinterland_loop *loop, const void *address, uint64_t length, uint64_t iterations);
     /* After a hinted body: its pace is measured. */
     void (*loop_end)(struct hinterland_loop *loop, uint64_t iterations);

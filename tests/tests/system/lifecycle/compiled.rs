@@ -30,6 +30,7 @@ pub fn trials() -> Vec<Trial> {
     add("programs", no_llvm, Box::new(programs));
     add("rust", no_rust, Box::new(rust));
     add("followed", no_far_llvm, Box::new(followed));
+    add("scattered", no_far_llvm, Box::new(scattered));
     add("overwritten::inline", no_far_llvm, Box::new(|name| overwritten(name, "inline")));
     add("overwritten::monitor", no_far_llvm, Box::new(|name| overwritten(name, "monitor")));
     add("far::inline", no_far_llvm, Box::new(|name| far(name, "inline")));
@@ -467,6 +468,23 @@ fn far(test: &str, path: &str) -> Result<()> {
         let (without, _) = run(&plain, "plain")?;
         let (with, ended) = run(&hinted, "hinted")?;
         ensure!(with * 3 < without * 2, "{walk}: {with} major faults with hints, {without} without: {}", ended.stderr);
+    }
+    Ok(())
+}
+
+/// Loops whose elements may be anywhere are hinted, although what they begin with is local.
+fn scattered(test: &str) -> Result<()> {
+    let expected = printed(&mut Command::new(c_program("compiler/scattered", &[])?))?.0;
+    let program = hinted(test, "scattered", &[])?.display().to_string();
+    let options = ["--local", "16M", "--prefetch", "none", "--quiet"];
+    let ended = Launch::new(test, &options, &[&program])?.run()?;
+    ended.expect(0, &expected)?.expect_paging()?;
+    let sites = ended.stats()?["hint_sites"].as_array().context("places")?.clone();
+    for function in ["follow ", "add "] {
+        let is_it = |site: &&serde_json::Value| site["name"].as_str().is_some_and(|name| name.starts_with(function));
+        let site = sites.iter().find(is_it).with_context(|| format!("no {function}in {sites:?}"))?;
+        // A run of `add` is in several parts, after each of which it asks again.
+        ensure!(site["runs"].as_u64() > Some(0), "{site}");
     }
     Ok(())
 }
