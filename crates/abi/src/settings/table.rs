@@ -104,7 +104,7 @@ settings! {
     /// What only the launcher needs to know.
     struct LauncherSettings {
         TAPE "tape" tape: String = TEXT, One("FILE|FOLDER/|auto"), Run,
-            "Follow a tape of this program, made by `hinterland tape`; --local 20% is of the recorded peak then. FOLDER/: each process of the run follows the tape of its own program. auto: record this run, and let later ones with the same arguments follow it",
+            "Follow a tape of this program, made by `hinterland tape`, or one that is planned now from its trace; --local 20% is of the recorded peak then. FOLDER/: each process of the run follows the tape of its own program. auto: record this run, and let later ones with the same arguments follow it",
             "none is followed", "fft.tape";
         SLOWDOWN "slowdown" slowdown: Option<Slowdown> = SLOWDOWN, One("FACTOR"), Run,
             "Hold the program within this factor of its own time with all memory local, with the least local memory: found and adjusted while it runs; --local is the ceiling",

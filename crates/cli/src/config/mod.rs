@@ -16,6 +16,7 @@ use crate::host::Host;
 use crate::kept::Kept;
 use crate::launch::tape::RunTapes;
 use crate::node;
+use crate::tape::RunTrace;
 use hinterland_abi::{GranularityName, LauncherSettings, Settings, parse_block, parse_cpus, variables};
 use hinterland_backend::Scheme;
 use hinterland_sys::FeatureSet;
@@ -149,15 +150,19 @@ fn resolve_merged(
     settings.granularity = granularity_with(settings.block, granularity, settings.granularity)
         .map_err(|why| merged.refuse(variables::BLOCK, why))?;
     let leave_out = |why| complain(format_args!("--tape: {why}; it is left out"));
-    let mut tapes = match launcher.tape.as_str() {
-        "" | AUTO => None,
-        path => Some(RunTapes::read(Path::new(path), leave_out).map_err(|why| merged.refuse(variables::TAPE, why))?),
-    };
+    let refuse_tape = |why| merged.refuse(variables::TAPE, why);
+    let path = Some(launcher.tape.as_str()).filter(|path| !["", AUTO].contains(path)).map(Path::new);
+    let trace = path.map_or(Ok(None), RunTrace::read_if_it_is_one).map_err(refuse_tape)?;
+    let tape = path.filter(|_| trace.is_none());
+    let mut tapes = tape.map(|path| RunTapes::read(path, leave_out)).transpose().map_err(refuse_tape)?;
     refuse_paces_of_no_tape(&launcher.tape, merged)?;
     let mut tape_source = tapes.as_ref().map(RunTapes::source);
     let is_auto = launcher.tape == AUTO;
     let mut kept = if is_auto { Kept::look_up(&args.program, &settings, &env) } else { None };
-    let recorded = Recorded::by(tapes.as_ref(), kept.as_ref());
+    let recorded = match &trace {
+        Some(trace) => Recorded::in_trace(trace),
+        None => Recorded::by(tapes.as_ref(), kept.as_ref()),
+    };
     if is_auto && recorded == Recorded::Nothing {
         // Of what, is known only after this run.
         let is_known = |budget: &Budget| !matches!(budget, Budget::PercentOfTouched(_));
@@ -167,6 +172,10 @@ fn resolve_merged(
     if let (Some(kept), Some(Budget::Bytes(local))) = (&mut kept, settings.local)
         && let Some((planned, from)) = kept.tape(local)
     {
+        (tapes, tape_source) = (Some(planned.into()), Some(from));
+    }
+    if let (Some(trace), Some(Budget::Bytes(local))) = (&trace, settings.local) {
+        let (planned, from) = trace.tape(local).map_err(refuse_tape)?;
         (tapes, tape_source) = (Some(planned.into()), Some(from));
     }
     let origin = |variable| merged.get(variable).map(|found| found.origin.clone());
@@ -466,6 +475,11 @@ enum Recorded {
 }
 
 impl Recorded {
+    fn in_trace(trace: &RunTrace) -> Recorded {
+        let (peak, path) = trace.recorded_peak();
+        Recorded::Peak(peak, path)
+    }
+
     fn by(tapes: Option<&RunTapes>, kept: Option<&Kept>) -> Recorded {
         let kept = kept.and_then(Kept::recorded_peak);
         match (tapes, kept) {

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Each file is written beside its place and renamed, so that of runs at the same time the last one counts, and none is there in part. All
-//! together take 1 GiB at most: those that were not used for the longest time go, of the run that is beginning its tapes, too.
+//! together take 1 GiB at most: those that were not used for the longest time go, of the run that is beginning its tapes, too. A run that is being recorded
+//! has what the others leave of it, half of it at least, for which they go before it begins.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, Permissions};
@@ -82,23 +83,60 @@ impl Folder {
         }
     }
 
-    /// Removes what was planned from a trace that is replaced.
-    pub fn remove_tapes(&self, key: &str) {
-        for (path, ..) in self.files().into_iter().filter(|(path, ..)| key_of(path) == key && is_tape(path)) {
+    /// Removes a trace that is to be replaced, and what was planned from it.
+    pub fn remove(&self, key: &str) {
+        self.remove_those(|path| key_of(path) == key);
+    }
+
+    fn remove_those(&self, which: impl Fn(&Path) -> bool) {
+        for (path, ..) in self.files().into_iter().filter(|(path, ..)| which(path)) {
             let _ = fs::remove_file(path);
         }
+    }
+
+    /// Writes a tape, for which others go where there is no room: in the end those of the same trace.
+    ///
+    /// # Errors
+    /// The system's, or the trace and the tape are too large together.
+    pub fn keep_tape(&self, key: &str, path: &Path, bytes: &[u8], bytes_max: u64) -> io::Result<()> {
+        let room = bytes_max.saturating_sub(bytes.len() as u64);
+        self.bound(key, room);
+        if self.bytes() > room {
+            self.remove_those(|path| key_of(path) == key && is_tape(path));
+        }
+        if self.bytes() > room {
+            return Err(io::Error::other("there is no room for it"));
+        }
+        self.write(&path.file_name().unwrap_or_default().to_string_lossy(), bytes)
+    }
+
+    /// Makes room for a run that is to be recorded; bytes that it may take.
+    pub fn room(&self, bytes_max: u64) -> u64 {
+        self.bound("", bytes_max / 2);
+        bytes_max.saturating_sub(self.bytes())
+    }
+
+    /// Bytes of all files, those of runs that are being recorded included.
+    fn bytes(&self) -> u64 {
+        self.files().iter().map(|(_, _, bytes)| bytes).sum::<u64>() + self.recorded_bytes()
+    }
+
+    /// Bytes of runs that are being recorded.
+    fn recorded_bytes(&self) -> u64 {
+        self.new_folders().iter().flat_map(|(path, _)| Folder(path.clone()).files()).map(|(_, _, bytes)| bytes).sum()
     }
 
     /// Makes room: of the keys other than `but`, those that were used least lately go, until all take no more than `bytes_max`; then tapes of `but`,
     /// all except the one that was used last.
     pub fn bound(&self, but: &str, bytes_max: u64) {
-        for folder in self.abandoned_folders() {
+        let is_abandoned = |written: &SystemTime| written.elapsed().is_ok_and(|idle| idle > ABANDONED);
+        for (folder, _) in self.new_folders().iter().filter(|(_, written)| is_abandoned(written)) {
             let _ = fs::remove_dir_all(folder);
         }
         let mut keys: BTreeMap<String, (SystemTime, u64, Vec<PathBuf>)> = BTreeMap::new();
         let mut own_tapes = Vec::new();
         for (path, used, bytes) in self.files() {
-            if is_new(&path) && used.elapsed().is_ok_and(|idle| idle > ABANDONED) {
+            if is_new(&path) && is_abandoned(&used) {
                 let _ = fs::remove_file(&path);
                 continue;
             }
@@ -109,7 +147,7 @@ impl Folder {
             *of = (of.0.max(used), of.1 + bytes, std::mem::take(&mut of.2));
             of.2.push(path);
         }
-        let mut all: u64 = keys.values().map(|(_, bytes, _)| bytes).sum();
+        let mut all = keys.values().map(|(_, bytes, _)| bytes).sum::<u64>() + self.recorded_bytes();
         let mut by_use: Vec<_> = keys.into_iter().filter(|(key, _)| key != but && !key.starts_with(NEW)).collect();
         by_use.sort_unstable_by_key(|(_, (used, ..))| *used);
         for (_, (_, bytes, paths)) in by_use {
@@ -131,12 +169,12 @@ impl Folder {
         }
     }
 
-    /// Folders of runs that were recorded and whose launchers were killed.
-    fn abandoned_folders(&self) -> Vec<PathBuf> {
+    /// Folders of runs that are being recorded, or whose launchers were killed, and when a file was last put into them.
+    fn new_folders(&self) -> Vec<(PathBuf, SystemTime)> {
         let entries = fs::read_dir(&self.0).into_iter().flatten().flatten();
         let of = |entry: fs::DirEntry| {
             let found = entry.metadata().ok().filter(|found| found.is_dir() && is_new(&entry.path()))?;
-            found.modified().ok()?.elapsed().is_ok_and(|idle| idle > ABANDONED).then(|| entry.path())
+            Some((entry.path(), found.modified().ok()?))
         };
         entries.filter_map(of).collect()
     }
@@ -200,7 +238,7 @@ mod tests {
         assert_eq!(left, ["a-4096.tape", "a.json", "a.trace", "c-4096.tape", "c.json", "c.trace"]);
         folder.bound("a", 0);
         assert_eq!(names().len(), 4);
-        folder.remove_tapes("a");
+        folder.remove_those(|path| key_of(path) == "a" && is_tape(path));
         assert_eq!(names().len(), 3);
         // Of the key that is in use tapes go, but for the one that was used last.
         for (age, pages) in [(30, 1), (20, 2), (10, 3), (15, 4)] {
@@ -216,7 +254,36 @@ mod tests {
         folder.bound("a", 0);
         assert_eq!(tapes(), ["a-2.tape"]);
         assert!(names().contains(&"a.trace".into()) && names().contains(&"a.json".into()));
+        // A tape is kept where there is room beside its trace; all others go for it.
+        let keep = |bytes_max| folder.keep_tape("a", &folder.path("a-5.tape"), &[0; 100], bytes_max);
+        keep(400).unwrap();
+        assert_eq!(tapes(), ["a-2.tape", "a-5.tape"]);
+        keep(300).unwrap();
+        assert_eq!(tapes(), ["a-5.tape"]);
+        assert!(keep(299).is_err());
+        assert_eq!(tapes(), [] as [&str; 0]);
         let modes = folder.files().iter().map(|(path, ..)| fs::metadata(path).unwrap().mode() & 0o777).max();
         assert_eq!((modes, fs::metadata(folder.path("")).unwrap().mode() & 0o777), (Some(0o600), 0o700));
+    }
+
+    #[test]
+    fn what_is_being_recorded_counts_and_has_half_of_the_room_at_least() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = directory.path().display().to_string();
+        let folder = Folder::open(&|name| (name == "HOME").then(|| home.clone())).unwrap();
+        for (age, key) in [(30, "a"), (20, "b"), (10, "c")] {
+            let file = format!("{key}.trace");
+            folder.write(&file, &[0; 100]).unwrap();
+            let file = File::options().append(true).open(folder.path(&file)).unwrap();
+            file.set_modified(SystemTime::now() - Duration::from_secs(age * 3600)).unwrap();
+        }
+        assert_eq!(folder.room(1_000), 700, "nothing has to go");
+        assert_eq!(folder.room(500), 300, "that which was not used for the longest time has");
+        let recorded = folder.begin_folder().unwrap();
+        fs::write(recorded.path().join("17.trace"), [0; 250]).unwrap();
+        assert_eq!(folder.bytes(), 450);
+        folder.bound("c", 400);
+        assert_eq!(folder.bytes(), 350, "the other one made room for it");
+        assert!(folder.path("c.trace").exists() && recorded.path().exists());
     }
 }

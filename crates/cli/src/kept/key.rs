@@ -13,18 +13,24 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Variables by which programs are told how many threads to start, and how OpenMP divides loops among them.
-const THREAD_VARIABLES: [&str; 11] = [
+const THREAD_VARIABLES: [&str; 17] = [
     "OMP_NUM_THREADS",
     "OMP_THREAD_LIMIT",
     "OMP_DYNAMIC",
     "OMP_SCHEDULE",
+    "OMP_PROC_BIND",
+    "OMP_PLACES",
     "OPENBLAS_NUM_THREADS",
     "GOTO_NUM_THREADS",
     "MKL_NUM_THREADS",
+    "MKL_DOMAIN_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
     "BLIS_NUM_THREADS",
     "NUMEXPR_NUM_THREADS",
     "TBB_NUM_THREADS",
     "RAYON_NUM_THREADS",
+    "POLARS_MAX_THREADS",
+    "JULIA_NUM_THREADS",
 ];
 
 /// Programs that run a script which an argument names, without the version in their names.
@@ -46,7 +52,8 @@ pub struct Key {
 }
 
 impl Key {
-    /// The key of a run: format, program, arguments, the folder of a script, numbers of threads, heap. What the arguments name may change.
+    /// The key of a run: format, program, arguments, the folder of a script, numbers of threads and the processors that they follow by default, heap.
+    /// What the arguments name may change.
     ///
     /// # Errors
     /// The program's file cannot be read.
@@ -59,12 +66,13 @@ impl Key {
         let file = file.canonicalize()?;
         let digest = Head::digest(arguments.iter().map(|argument| argument.as_bytes()));
         let mut text = format!(
-            "hinterland {}, trace {VERSION}, tape {}, layout {LAYOUT}\nprogram {}, {}\narguments {digest:016x}\nheap {}\n",
+            "hinterland {}, trace {VERSION}, tape {}, layout {LAYOUT}\nprogram {}, {}\narguments {digest:016x}\nheap {}\nprocessors {}\n",
             env!("CARGO_PKG_VERSION"),
             tape::VERSION,
             file.display(),
             identity(&file)?,
-            settings.heap
+            settings.heap,
+            std::thread::available_parallelism().map_or(0, usize::from)
         );
         let here = std::env::current_dir().ok();
         if let Some(folder) = here.and_then(|here| script_folder(&file, arguments, &here)) {
@@ -124,6 +132,19 @@ pub fn identity(path: &Path) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn with_another_number_of_threads_a_run_is_another() {
+        let key = |variable: Option<&str>| {
+            let env = |name: &str| (variable == Some(name)).then(|| "2".to_owned());
+            Key::of(Path::new("/proc/self/exe"), &[], &Settings::default(), &env).unwrap()
+        };
+        let without = key(None);
+        assert!(THREAD_VARIABLES.into_iter().all(|name| key(Some(name)).name != without.name));
+        assert_eq!(key(Some("LANG")), without);
+        let processors = std::thread::available_parallelism().unwrap();
+        assert!(without.text.contains(&format!("processors {processors}\n")), "{}", without.text);
+    }
 
     #[test]
     fn a_script_of_another_folder_is_another_program() {

@@ -19,7 +19,7 @@ use crate::figures::Totals;
 use crate::launch::can_monitor;
 use crate::launch::tape::CheckedTape;
 use crate::program;
-use crate::tape::tape_of;
+use crate::tape::RunTrace;
 use crate::trace::Recording;
 use crate::trace::folder::paths as traces;
 use folder::{BYTES_MAX, Folder};
@@ -154,11 +154,10 @@ impl Kept {
         let begun = Instant::now();
         match self.plan(local_pages) {
             Ok(bytes) => {
-                if let Err(error) = self.folder.write(&format!("{}-{local_pages}.tape", self.key.name), &bytes) {
+                if let Err(error) = self.folder.keep_tape(&self.key.name, &path, &bytes, BYTES_MAX) {
                     say(format_args!("{}: {error}; the tape is followed, and not kept", path.display()));
                 }
                 self.folder.used(&self.key.name, &path);
-                self.folder.bound(&self.key.name, BYTES_MAX);
                 let tape = CheckedTape::of(&path, bytes).map_err(say).ok()?;
                 let took = begun.elapsed().as_secs_f64();
                 Some((tape, format!("planned in {took:.1} s from {}", self.path(".trace").display())))
@@ -177,11 +176,8 @@ impl Kept {
 
     fn plan(&self, local_pages: u64) -> Result<Vec<u8>, Unplanned> {
         let path = self.path(".trace");
-        let refuse = |why: &dyn std::fmt::Display| Unplanned::Useless(format!("{}: {why}", path.display()));
-        let bytes = fs::read(&path).map_err(|error| refuse(&error))?;
-        let trace = Trace::open(&bytes).map_err(|error| refuse(&error))?;
-        let recording = plan::Recording::read(&trace, None).map_err(|error| refuse(&error))?;
-        let (references, steps) = (recording.references(), recording.steps());
+        let trace = RunTrace::read(&path).map_err(Unplanned::Useless)?;
+        let (references, steps) = (trace.recording.references(), trace.recording.steps());
         if is_too_mixed(references, steps) {
             return Err(Unplanned::TooMixed(format!(
                 "the threads of this program take turns so often that its {references} references are {steps} in the plan, \
@@ -189,7 +185,7 @@ impl Kept {
                 path.display()
             )));
         }
-        tape_of(&trace, &recording, local_pages).map_err(|error| refuse(&error))
+        trace.plan(local_pages).map_err(Unplanned::Useless)
     }
 
     /// Prepares the recording of a run for which there is no trace; `None`, with a message: it cannot be recorded.
@@ -203,8 +199,11 @@ impl Kept {
             return None;
         }
         can_monitor(config.features).map_err(|error| unrecorded(error.to_string())).ok()?;
+        // What there is of this key is of no use.
+        self.folder.remove(&self.key.name);
+        let room = self.folder.room(BYTES_MAX);
         let place = self.folder.begin_folder().map_err(|error| unrecorded(error.to_string())).ok()?;
-        let recording = Recording::to_be_kept(place.path().to_path_buf(), BYTES_MAX);
+        let recording = Recording::to_be_kept(place.path().to_path_buf(), room);
         Some(InProgress { place, recording })
     }
 
@@ -249,11 +248,11 @@ impl Kept {
         let recording = plan::Recording::read(&trace, None).map_err(|error| refuse(&error))?;
         let description = self.describe(trace.head(), recording.pages())?;
         let failed = |error: std::io::Error| format!("{}: {error}", self.path(".trace").display());
-        self.folder.remove_tapes(&self.key.name);
+        self.folder.remove(&self.key.name);
+        self.folder.bound(&self.key.name, BYTES_MAX);
         self.folder.take(&path, &format!("{}.trace", self.key.name)).map_err(failed)?;
         let json = serde_json::to_vec_pretty(&description).map_err(|error| refuse(&error))?;
         self.folder.write(&format!("{}.json", self.key.name), &json).map_err(failed)?;
-        self.folder.bound(&self.key.name, BYTES_MAX);
         Ok((recording.references(), length))
     }
 

@@ -14,10 +14,12 @@ mod costs;
 pub mod folder;
 mod planned;
 mod report;
+mod run_trace;
 mod show;
 mod table;
 
-pub use planned::{NOT_KNOWN, tape_of};
+pub use planned::NOT_KNOWN;
+pub use run_trace::RunTrace;
 
 use crate::error::{EXIT_REFUSED, complain};
 use clap::{Args, Subcommand, ValueEnum};

@@ -120,7 +120,7 @@ pub fn of_trace(args: &PlanArgs, path: PathBuf, trace: Trace<'_>) -> Result<Repo
     Ok(report::of(args, &planned))
 }
 
-fn refuse(path: &Path) -> impl Fn(PlanError) -> Refusal {
+pub(super) fn refuse(path: &Path) -> impl Fn(PlanError) -> Refusal {
     move |source| match source {
         PlanError::Trace(source) => Refusal::Damaged { path: path.into(), source },
         source => Refusal::Plan { path: path.into(), source },
