@@ -203,6 +203,7 @@ fn launch(args: &RunArgs, asked: Asked<'_>) -> Result<Ending, Error> {
         service: ended.service,
         tape_source: config.tape_source.clone().filter(|_| recording.is_none()),
         tapes: tapes.map(|tapes| tapes.names()).unwrap_or_default(),
+        tape_threads: tapes.map_or(0, |tapes| tapes.threads()),
         read_ahead_pages: config.settings.read_ahead_pages,
         prefetch_cache: config.settings.prefetch_cache,
         unmanaged_because: match plan {
@@ -219,7 +220,8 @@ fn launch(args: &RunArgs, asked: Asked<'_>) -> Result<Ending, Error> {
     let summary = Summary::new(&run, &totals);
     say(&config, &summary);
     if let Some(tapes) = tapes.filter(|_| summary.is_managed()) {
-        tapes.say(ledger.get(), totals.counters.tape_threads_without);
+        let counters = &totals.counters;
+        tapes.say(ledger.get(), counters.tape_threads, counters.tape_threads_without);
     }
     let written = stats.map_or(Ok(()), |stats| stats.write(&summary));
     if let Some(recording) = asked.trace {

@@ -23,6 +23,10 @@ pub fn say(config: &RunConfig, program: &str, host: &Host) {
     if let Some(words) = is_set.then(|| above_the_limit(config, host.cgroup_limit())).flatten() {
         complain(words);
     }
+    let local = config.local_bytes().unwrap_or_default();
+    if let Some(words) = config.tapes.as_ref().and_then(|tapes| tapes.warning(local)) {
+        complain(words);
+    }
     if let Some(Err(error)) = config.settings.far.is_empty().then(hinterland_backend::default_file) {
         complain(format_args!(
             "warning: no file will be far memory when compressed RAM is full: {error}; set TMPDIR to a directory on a disk, or name \

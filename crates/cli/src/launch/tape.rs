@@ -3,8 +3,8 @@
 use crate::error::{Error, complain};
 use crate::tape::folder;
 use hinterland_abi::{Ledger, TAPES_MAX, TapePlace};
-use hinterland_tape::tape::{Tape, TapeHead};
-use hinterland_units::{ByteCount, Foreign, PAGE_BYTES};
+use hinterland_tape::tape::{Tape, TapeHead, ThreadTotals};
+use hinterland_units::{ByteCount, Foreign, PAGE_BYTES, PageCount};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::resource::{Resource, getrlimit};
@@ -13,13 +13,18 @@ use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+/// Local memory that is planned for threads which did not come is no reason to trace again where it is less than this part.
+const IDLE_PART: u64 = 16;
+/// A tape is not for another size where a run has less than this part below that which it was planned for.
+const LESS_PART: u64 = 100;
+
 /// A whole tape.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CheckedTape {
     /// Where it was read.
     pub path: PathBuf,
     head: TapeHead,
-    threads: usize,
+    threads: Vec<ThreadTotals>,
     bytes: Vec<u8>,
 }
 
@@ -44,7 +49,7 @@ impl CheckedTape {
     pub fn of(path: &Path, bytes: Vec<u8>) -> Result<CheckedTape, String> {
         let refuse = |why: String| format!("{}: {why}", path.display());
         let tape = Tape::open(&bytes).map_err(|error| refuse(error.to_string()))?;
-        let (head, threads) = (tape.head().clone(), tape.threads().len());
+        let (head, threads) = (tape.head().clone(), tape.threads().to_vec());
         if head.page_bytes as usize != PAGE_BYTES {
             return Err(refuse(format!("it has pages of {} bytes, and here they have {PAGE_BYTES}", head.page_bytes)));
         }
@@ -53,6 +58,24 @@ impl CheckedTape {
             return Err(refuse(why));
         }
         Ok(CheckedTape { path: path.into(), head, threads, bytes })
+    }
+
+    /// Pages of local memory that its plan needs.
+    fn planned_pages(&self) -> u64 {
+        self.head.local_pages.min(self.head.peak_pages)
+    }
+
+    /// Threads that it has pages to fetch for.
+    fn fetching(&self) -> impl Iterator<Item = &ThreadTotals> {
+        self.threads.iter().filter(|thread| thread.fetched > 0)
+    }
+
+    /// Pages of local memory that are planned for other threads than so many, at least.
+    fn idle_pages(&self, followed: u64) -> u64 {
+        let mut shares: Vec<u64> = self.fetching().map(|thread| thread.share_pages).collect();
+        shares.sort_unstable();
+        let others = shares.len().saturating_sub(usize::try_from(followed).unwrap_or(usize::MAX));
+        shares[..others].iter().sum()
     }
 }
 
@@ -146,8 +169,31 @@ impl RunTapes {
         self.tapes.iter().map(place).collect()
     }
 
-    /// What the user should know once the program has ended, of which `without` threads had no tape.
-    pub fn say(&self, ledger: &Ledger, without: u64) {
+    /// Threads that it has pages to fetch for; of a folder it is not known which of them run.
+    pub fn threads(&self) -> u64 {
+        if self.is_folder { 0 } else { self.tapes[0].fetching().count() as u64 }
+    }
+
+    /// What the user should know before the program starts with so much local memory: there are tapes for more.
+    pub fn warning(&self, local: ByteCount) -> Option<String> {
+        let has_less = |tape: &&CheckedTape| {
+            let planned = tape.planned_pages();
+            planned - planned / LESS_PART > local.0 / PAGE_BYTES as u64
+        };
+        let planned = self.tapes.iter().filter(has_less).map(CheckedTape::planned_pages).max()?;
+        let (path, planned) = (self.path.display(), ByteCount(PageCount(planned).bytes()));
+        let is = match self.tapes.iter().filter(has_less).count() {
+            _ if !self.is_folder => "was planned for".to_owned(),
+            count => format!("has tapes ({count} of {}) that were planned for up to", self.tapes.len()),
+        };
+        Some(format!(
+            "warning: --tape: {path} {is} {planned} of local memory, and this run has {local}: pages leave earlier than planned; \
+             `hinterland tape TRACE --local SIZE -o TAPE` plans for less"
+        ))
+    }
+
+    /// What the user should know once the program has ended, of which so many threads `followed` a tape, and others had none.
+    pub fn say(&self, ledger: &Ledger, followed: u64, without: u64) {
         let (path, first) = (self.path.display(), &self.tapes[0]);
         match (ledger.tapes.any_taken(), self.is_folder) {
             (false, true) => complain(format_args!(
@@ -169,10 +215,26 @@ impl RunTapes {
             )),
             (true, false) if without > 0 => complain(format_args!(
                 "--tape: {path} is of {} threads; {without} more were prefetched for without one: trace the program with as many",
-                first.threads
+                first.threads.len()
             )),
+            (true, false) => self.fewer_threads(followed).iter().for_each(complain),
             _ => {}
         }
+    }
+
+    /// A message where much of local memory was planned for threads that did not come.
+    fn fewer_threads(&self, followed: u64) -> Option<String> {
+        let first = &self.tapes[0];
+        let idle = first.idle_pages(followed);
+        (followed > 0 && idle > first.planned_pages() / IDLE_PART).then(|| {
+            format!(
+                "--tape: {} is of {} threads, and {followed} followed it: {} of local memory are planned for the others; trace the program \
+                 with as many threads",
+                self.path.display(),
+                self.threads(),
+                ByteCount(PageCount(idle).bytes())
+            )
+        })
     }
 
     /// The programs that they are of, each once, by name.
@@ -288,5 +350,44 @@ mod tests {
         assert!(refused().contains("a folder without tapes"), "{}", refused());
         std::fs::write(directory.path().join("1.tape"), b"no tape").unwrap();
         assert!(refused().contains("no tape in it can be used"), "{}", refused());
+    }
+
+    /// A tape for so much local memory, of which threads have these shares.
+    fn planned(local_pages: u64, shares: &[u64]) -> RunTapes {
+        let mut tape = CheckedTape::of(Path::new("app.tape"), tape("/bin/sort", "0a", 7, 100)).unwrap();
+        let of = |share: &u64| ThreadTotals { share_pages: *share, fetched: 1, ..ThreadTotals::default() };
+        tape.head.local_pages = local_pages;
+        tape.threads = shares.iter().map(of).chain([ThreadTotals::default()]).collect();
+        tape.into()
+    }
+
+    #[test]
+    fn threads_that_did_not_come_are_told_if_much_is_planned_for_them() {
+        let tapes = planned(4_096, &[1_024; 4]);
+        assert_eq!(tapes.threads(), 4, "it has nothing for the fifth");
+        assert_eq!(
+            tapes.fewer_threads(2).unwrap(),
+            "--tape: app.tape is of 4 threads, and 2 followed it: 8 MiB of local memory are planned for the others; trace the program \
+             with as many threads"
+        );
+        assert_eq!([4, 0].map(|followed| tapes.fewer_threads(followed)), [None, None]);
+        assert_eq!(planned(4_096, &[200, 3_896]).fewer_threads(1), None);
+    }
+
+    #[test]
+    fn a_tape_for_more_local_memory_is_warned_of() {
+        let warned = |local_pages: u64, run_pages: u64| {
+            planned(local_pages, &[1]).warning(ByteCount(PageCount(run_pages).bytes())).is_some()
+        };
+        let peak = 5_100;
+        assert!(warned(4_096, 4_000) && warned(peak + 10_000, peak - 100));
+        assert!(!warned(4_096, 4_096) && !warned(4_096, 4_060), "a hundredth is nothing");
+        assert!(!warned(peak + 10_000, peak), "it needs no more than the program touched");
+        let words = planned(4_096, &[1]).warning(ByteCount(8 << 20)).unwrap();
+        assert!(words.contains("app.tape was planned for 16 MiB of local memory, and this run has 8 MiB"), "{words}");
+        let two = [4_096, 2_048].into_iter().flat_map(|pages| planned(pages, &[1]).tapes).collect();
+        let folder = RunTapes { path: "tapes".into(), is_folder: true, tapes: two };
+        let words = folder.warning(ByteCount(8 << 20)).unwrap();
+        assert!(words.contains("tapes has tapes (1 of 2) that were planned for up to 16 MiB"), "{words}");
     }
 }

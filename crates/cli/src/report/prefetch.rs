@@ -57,6 +57,7 @@ mod tests {
             prefetch_source: None,
             tape_source: None,
             tapes: Vec::new(),
+            tape_threads: 0,
             service: None,
             read_ahead_pages: None,
             prefetch_cache: None,

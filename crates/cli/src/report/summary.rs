@@ -82,6 +82,8 @@ pub struct Run {
     pub tape_source: Option<String>,
     /// The names of the run's tapes, by number from 1.
     pub tapes: Vec<String>,
+    /// Threads that its only tape has pages to fetch for; 0 where it has several.
+    pub tape_threads: u64,
     /// Largest read-ahead window, when it was set.
     pub read_ahead_pages: Option<u32>,
     /// Bound on prefetched pages, when it was set.
@@ -285,6 +287,7 @@ mod tests {
             prefetch_source: None,
             tape_source: None,
             tapes: Vec::new(),
+            tape_threads: 0,
             service: None,
             read_ahead_pages: None,
             prefetch_cache: None,

@@ -199,9 +199,10 @@ impl Summary<'_> {
                 "{begun} of {phases} phases began, {given_up} given up: {pages} pages in {batches} batches"
             );
         }
-        let threads = [counters.tape_threads, counters.tape_threads + counters.tape_threads_without].map(count);
-        let mut text =
-            format!("{} of {} threads followed it: {pages} pages in {batches} batches", threads[0], threads[1]);
+        // Of those that there were, or of those that it has, where fewer came.
+        let all = (counters.tape_threads + counters.tape_threads_without).max(self.run.tape_threads);
+        let [followed, all] = [counters.tape_threads, all].map(count);
+        let mut text = format!("{followed} of {all} threads followed it: {pages} pages in {batches} batches");
         if counters.tape_left > 0 {
             let [left, resumed] = [counters.tape_left, counters.tape_resumed].map(count);
             let principal = self.totals.principal().map(|row| row.principal).unwrap_or_default();

@@ -27,6 +27,9 @@ pub fn trials() -> Vec<Trial> {
     add("of_another_program".into(), Box::new(of_another_program));
     add("the_same_program_twice".into(), Box::new(the_same_program_twice));
     add("built_anew".into(), Box::new(built_anew));
+    add("other_threads".into(), Box::new(other_threads));
+    add("planned_for_more".into(), Box::new(planned_for_more));
+    add("planned_at_start".into(), Box::new(planned_at_start));
     add("refused".into(), Box::new(refused));
     trials
 }
@@ -206,6 +209,59 @@ fn built_anew(name: &str) -> Result<()> {
     Ok(())
 }
 
+/// A run with fewer threads than the tape has, or with more, says so.
+fn other_threads(name: &str) -> Result<()> {
+    let walks = walks()?;
+    let (one, two) = ([walks.as_str(), "sequential", "8192", "2"], [walks.as_str(), "threads", "8192", "2"]);
+    let (tape, _) = planned(name, &two)?;
+    let fewer = run_with(&format!("{name}-fewer"), &tape, &["--local", "16M"], &one)?;
+    fewer.expect(CODE, "done")?;
+    ensure!(fewer.stderr.contains("is of 2 threads, and 1 followed it: "), "{}", fewer.stderr);
+    ensure!(fewer.stderr.contains("trace the program with as many threads"), "{}", fewer.stderr);
+    let as_many = run_with(&format!("{name}-as-many"), &tape, &["--local", "16M"], &two)?;
+    as_many.expect(CODE, "done")?;
+    ensure!(!as_many.stderr.contains("--tape"), "{}", as_many.stderr);
+    let (tape, _) = planned(&format!("{name}-one"), &one)?;
+    let more = run_with(&format!("{name}-more"), &tape, &["--local", "16M"], &two)?;
+    more.expect(CODE, "done")?;
+    ensure!(more.stderr.contains("is of 1 threads; 1 more were prefetched for without one"), "{}", more.stderr);
+    Ok(())
+}
+
+/// A run that is given a trace plans its tape from it, for the local memory that it has.
+fn planned_at_start(name: &str) -> Result<()> {
+    let walks = walks()?;
+    let program = [walks.as_str(), "sequential", "8192", "3"];
+    let (trace, printed) = traced(&format!("{name}-trace"), &program)?;
+    let ended = run_with(name, &trace, &["--local", "50%"], &program)?;
+    ended.expect(CODE, "done")?.expect_eviction()?;
+    ensure!(ended.stdout == printed, "{} instead of {printed}", ended.stdout);
+    let (followed, left) = (count(&ended, "tape_threads")?, count(&ended, "tape_left")?);
+    ensure!((followed, left) == (1, 0), "{followed} threads followed it, left {left} times");
+    ensure!(count(&ended, "local_budget_bytes")? <= 17 << 20, "half of what the trace touches, and a bit");
+    let stats = ended.stats()?;
+    let source = stats["tape_source"].as_str().unwrap_or_default();
+    ensure!(source.starts_with("planned in ") && source.ends_with("app.trace"), "{source}");
+    Ok(())
+}
+
+/// A tape for more local memory than the run has is warned of before the program starts.
+fn planned_for_more(name: &str) -> Result<()> {
+    let walks = walks()?;
+    let program = [walks.as_str(), "sequential", "8192", "2"];
+    let (trace, _) = traced(&format!("{name}-trace"), &program)?;
+    let mut plan = Launch::bare(&format!("{name}-plan"), &["tape", "app.trace", "--local", "24M", "-o", "app.tape"])?;
+    plan.set_directory(&trace.with_file_name(""));
+    plan.run()?.expect(0, "")?;
+    let warning = "was planned for 24 MiB of local memory, and this run has 16 MiB";
+    for (local, is_less) in [("24M", false), ("16M", true)] {
+        let ended = run_with(name, &trace.with_file_name("app.tape"), &["--local", local], &program)?;
+        ended.expect(CODE, "done")?;
+        ensure!(ended.stderr.contains(warning) == is_less, "{local}: {}", ended.stderr);
+    }
+    Ok(())
+}
+
 /// What is no whole tape is refused before the program starts.
 fn refused(name: &str) -> Result<()> {
     let walks = walks()?;
@@ -221,7 +277,7 @@ fn refused(name: &str) -> Result<()> {
         ("truncated", &bytes[..bytes.len() - 10], "plan the tape again"),
         ("damaged", &damaged, "plan the tape again"),
         ("later", &later, "format version 9"),
-        ("trace", &trace, "this is a trace, not a tape"),
+        ("cut-trace", &trace[..trace.len() / 2], "a tape is planned from a whole trace only"),
         ("text", b"no tape at all", "this is no tape"),
     ];
     for (what, content, says) in cases {
