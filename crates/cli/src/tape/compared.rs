@@ -82,8 +82,9 @@ fn percent(part: u64, whole: u64) -> f64 {
 
 /// Compares the traces, writes the tape that goes with the verdict, and says what was found.
 pub fn run(args: &PlanArgs) -> Result<(), Refusal> {
-    if args.order == Some(OrderArg::Sets) && args.run.is_some() {
-        return Err(Refusal::RunOfSets);
+    let figures = args.figures_flag();
+    if let Some(flag) = figures.filter(|_| args.order == Some(OrderArg::Sets)) {
+        return Err(Refusal::RunOfSets(flag));
     }
     let bytes = args.traces.iter().map(|path| read(args, path)).collect::<Result<Vec<_>, _>>()?;
     costs::check(args)?;
@@ -98,8 +99,10 @@ pub fn run(args: &PlanArgs) -> Result<(), Refusal> {
         Verdict::Set => Some(OrderArg::Sets),
         Verdict::Neither => None,
     });
-    if args.run.is_some() && order != Some(OrderArg::Ordered) {
-        complain("--run is not used: without an order that the runs have in common no times are predicted");
+    if let Some(flag) = figures.filter(|_| order != Some(OrderArg::Ordered)) {
+        complain(format_args!(
+            "{flag} is not used: without an order that the runs have in common no times are predicted"
+        ));
     }
     let is_unwritten = order.is_none() && args.output.is_some();
     let tape_bytes = match order {

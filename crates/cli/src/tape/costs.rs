@@ -8,10 +8,13 @@
 //!
 //! One figure for both ways, because one equation is all that a run gives. It has the faults of the run in it, and what its threads did beside. The
 //! processor time in the trace is the trace's own, whatever `--reference-ns` says. A run has one time for all of its processes, so it must have one process.
+//!
+//! Of a program that comes to another page every few hundred nanoseconds a trace's times are far off. A run in which all is local says what the program takes
+//! untraced: the times of all threads are scaled to that, in the plan and here.
 
-use super::{PlanArgs, Refusal};
+use super::{PlanArgs, RUN, Refusal, UNTRACED};
 use hinterland_sim::{Costs, FaultPath};
-use hinterland_tape::plan::{Pace, Recording};
+use hinterland_tape::plan::{Clock, Pace, Recording};
 use hinterland_tape::{Head, Trace};
 use hinterland_units::Foreign;
 use serde::{Deserialize, Serialize};
@@ -22,6 +25,8 @@ use std::time::Duration;
 
 /// Fewer pages that came and left tell nothing: a run's start takes milliseconds, which would be theirs.
 const PAGES_MIN: u64 = 10_000;
+/// Of the pages that a run touches, this part may leave where all is taken to be local.
+const LEAVING_PART: u64 = 100;
 /// No page costs more than a second.
 const PAGE_NS_MAX: u64 = 1_000_000_000;
 
@@ -30,6 +35,8 @@ const PAGE_NS_MAX: u64 = 1_000_000_000;
 pub struct PagerCosts {
     /// The figures of a run that they are from; null: they are the simulator's.
     pub run: Option<String>,
+    /// The figures of a run in which all was local, to whose processor time those of threads are scaled; null: they are the trace's.
+    pub untraced: Option<String>,
     /// A page that comes.
     pub come_ns: u64,
     /// A page that leaves.
@@ -81,11 +88,12 @@ impl PagerCosts {
         let processors = args.processors.unwrap_or_else(|| {
             std::thread::available_parallelism().map_or(1, |found| u32::try_from(found.get()).unwrap_or(u32::MAX))
         });
-        let usual = PagerCosts::usual(processors);
+        let untraced = args.untraced.as_ref().map(|path| path.display().to_string());
+        let usual = PagerCosts { untraced, ..PagerCosts::usual(processors) };
         let Some(path) = &args.run else { return Ok(usual) };
-        let stats = Stats::read(path)?;
+        let stats = Stats::read(RUN, path)?;
         let traced_ns = if args.reference_ns.is_some() { traced_ns(trace) } else { recording.cpu_ns() };
-        stats.costs(path, trace.head(), traced_ns, usual).map_err(|why| Refusal::Run { path: path.clone(), why })
+        stats.costs(path, trace.head(), traced_ns, usual).map_err(|why| refuse(RUN, path, why))
     }
 
     /// The simulator's, which has faults served inline.
@@ -93,6 +101,7 @@ impl PagerCosts {
         let costs = Costs::of(FaultPath::Inline);
         PagerCosts {
             run: None,
+            untraced: None,
             come_ns: costs.map_page_ns,
             leave_ns: costs.move_page_ns + costs.write_back_page_ns,
             first_touch_ns: costs.fault_ns,
@@ -118,10 +127,34 @@ impl PagerCosts {
     }
 }
 
+/// The clock of a plan.
+pub fn clock(args: &PlanArgs, trace: &Trace<'_>) -> Result<Clock, Refusal> {
+    let Some(path) = &args.untraced else { return Ok(args.reference_ns.into()) };
+    let to_ns = Stats::read(UNTRACED, path)?.untraced_ns(trace.head()).map_err(|why| refuse(UNTRACED, path, why))?;
+    Ok(Clock::Scaled { from_ns: traced_ns(trace), to_ns })
+}
+
 impl Stats {
-    fn read(path: &Path) -> Result<Stats, Refusal> {
+    fn read(flag: &'static str, path: &Path) -> Result<Stats, Refusal> {
         let bytes = std::fs::read(path).map_err(|source| Refusal::Io { path: path.into(), source })?;
-        serde_json::from_slice(&bytes).map_err(|error| Refusal::Run { path: path.into(), why: no_figures(error) })
+        serde_json::from_slice(&bytes).map_err(|error| refuse(flag, path, no_figures(error)))
+    }
+
+    /// What the program takes by itself, where all was local.
+    fn untraced_ns(&self, head: &Head) -> Result<u64, String> {
+        self.check(head)?;
+        let absurd = || no_figures("they are more than those of a run can be");
+        let left = self.left().ok_or_else(absurd)?;
+        if left > self.touched_pages / LEAVING_PART {
+            return Err(format!(
+                "{left} pages left in that run; take one in which all is local, with a larger --local or without"
+            ));
+        }
+        let first_ns = self.first_touches_ns(&PagerCosts::usual(1)).ok_or_else(absurd)?;
+        match nanoseconds(self.processor_seconds).checked_sub(first_ns) {
+            None | Some(0) => Err("first touches leave no processor time for the program".into()),
+            Some(ns) => Ok(ns),
+        }
     }
 
     /// `traced_ns`: the processor time in the trace.
@@ -164,8 +197,13 @@ impl Stats {
         if !head.has_cpu_times {
             return Err(
                 "the trace has no times (imported ones have none), so the program's part of the run's processor time is not known; \
-                 record one with `hinterland trace`, or plan without --run"
+                 record one with `hinterland trace`, or plan without figures of a run"
                     .into(),
+            );
+        }
+        if head.has_intervals {
+            return Err(
+                "the trace is of intervals of the program, and a run's processor time is of all of it; plan without figures of a run".into(),
             );
         }
         let name = |program: &str| Path::new(program).file_name().map(std::ffi::OsStr::to_owned);
@@ -176,7 +214,7 @@ impl Stats {
         if self.process_count > 1 {
             return Err(format!(
                 "{} processes ran, and processor time is of all of them together; run {} by itself, without a shell or another program that \
-                 calls it, or plan without --run if it has children of its own",
+                 calls it, or plan without figures of a run if it has children of its own",
                 self.process_count,
                 Foreign(&head.program)
             ));
@@ -193,17 +231,16 @@ impl Stats {
         Ok(())
     }
 
+    /// Pages that left.
+    fn left(&self) -> Option<u64> {
+        let left =
+            [self.evicted_clean_pages, self.evicted_dirty_pages, self.evicted_zero_pages, self.evicted_free_pages];
+        left.into_iter().try_fold(0_u64, u64::checked_add)
+    }
+
     /// Pages that came and left.
     fn moved(&self) -> Option<u64> {
-        let moved = [
-            self.evicted_clean_pages,
-            self.evicted_dirty_pages,
-            self.evicted_zero_pages,
-            self.evicted_free_pages,
-            self.prefetched_pages,
-            self.major_faults,
-        ];
-        moved.into_iter().try_fold(0_u64, u64::checked_add)
+        [self.prefetched_pages, self.major_faults].into_iter().try_fold(self.left()?, u64::checked_add)
     }
 
     /// Zeros are mapped ahead of most first touches.
@@ -214,9 +251,13 @@ impl Stats {
     }
 }
 
-/// Whether the figures of the run that is named, if one is, can be read.
+/// Whether the figures of the runs that are named can be read.
 pub fn check(args: &PlanArgs) -> Result<(), Refusal> {
-    args.run.as_deref().map_or(Ok(()), |path| Stats::read(path).map(drop))
+    args.figures().try_for_each(|(flag, path)| Stats::read(flag, path).map(drop))
+}
+
+fn refuse(flag: &'static str, path: &Path, why: String) -> Refusal {
+    Refusal::Run { flag, path: path.into(), why }
 }
 
 fn no_figures(why: impl Display) -> String {

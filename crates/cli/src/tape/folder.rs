@@ -49,8 +49,8 @@ pub(super) fn run(args: &PlanArgs) -> Result<(), Refusal> {
     if args.order == Some(OrderArg::Sets) {
         return Err(Refusal::OneTrace);
     }
-    if args.run.is_some() {
-        return Err(Refusal::RunOfFolder);
+    if let Some(flag) = args.figures_flag() {
+        return Err(Refusal::RunOfFolder(flag));
     }
     let folder = args.traces.first().cloned().unwrap_or_default();
     let io = |path: &Path| {

@@ -30,7 +30,7 @@ use hinterland_tape::plan::PlanError;
 use hinterland_tape::tape::TapeError;
 use hinterland_units::{Budget, Foreign, whole_number};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// `hinterland tape`.
@@ -83,12 +83,33 @@ pub struct PlanArgs {
     /// this data on this machine. Without it the predicted times are at least what is to be expected
     #[arg(long, value_name = "STATS")]
     run: Option<PathBuf>,
+    /// Figures of a run of the program with all memory local: the processor times of all threads are scaled to what it takes there, which is less or more
+    /// than in the trace, and the pager's work in --run is what goes beyond that
+    #[arg(long, value_name = "STATS", conflicts_with = "reference_ns")]
+    untraced: Option<PathBuf>,
     /// Processors that the program and the pager's threads share. Default: those that this process may use
     #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1.., "--processors 2"))]
     processors: Option<u32>,
     /// As JSON
     #[arg(long)]
     json: bool,
+}
+
+/// Flags that name figures of runs.
+const RUN: &str = "--run";
+const UNTRACED: &str = "--untraced";
+
+impl PlanArgs {
+    /// The figures of runs that are named, each with its flag.
+    fn figures(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        let named = [(RUN, &self.run), (UNTRACED, &self.untraced)];
+        named.into_iter().filter_map(|(flag, path)| Some((flag, path.as_deref()?)))
+    }
+
+    /// The first of these flags that is given.
+    fn figures_flag(&self) -> Option<&'static str> {
+        self.figures().next().map(|(flag, _)| flag)
+    }
 }
 
 /// Evictions.
@@ -116,6 +137,8 @@ Examples:
   hinterland tape fft.trace --local 512M --link 5us:25Gb/s
   hinterland run --local 40% --stats fft.json -- python3 fft.py small-input.npy
   hinterland tape fft.trace --local 20% --run fft.json
+  hinterland run --stats local.json -- python3 fft.py small-input.npy
+  hinterland tape fft.trace --local 20% --run fft.json --untraced local.json
   hinterland tape fft.trace --local 20% --json | jq '.sizes[] | {local_percent, slowdown}'
   hinterland tape query-1.trace query-2.trace --local 25% -o query.tape
   hinterland tape build/ --local 512M -o build-tapes/
@@ -125,7 +148,8 @@ Examples:
 A tape says for each thread which pages it needs next, which of them must be fetched, and which leave for them. It is right for programs \
 that touch the same pages in the same order whatever their input. Times are predicted: threads run one after the other, as they were \
 traced, each beside the pager's threads on the processors that there are, and 500 pages at most are asked for ahead of each. What the pager's work \
-takes depends on the data, so a run of the program has to say it (--run); without one it is that of the simulator, which compresses nothing. A size at \
+takes depends on the data, so a run of the program has to say it (--run); without one it is that of the simulator, which compresses nothing. What the \
+program takes itself is what the trace says, or a run without the tracer in which all is local (--untraced). A size at \
 which everything is hidden from a link speed on waits there for less than 1 % of its processor time longer than without a link.
 
 With several traces of a program the answer is ordered: nine tenths of its pages are touched in the same order in all of them; set: most pages \
@@ -153,14 +177,14 @@ enum Refusal {
     Tape { path: PathBuf, source: TapeError },
     #[error("{}: its pages have {found} bytes; tapes are of pages of {}", path.display(), hinterland_units::PAGE_BYTES)]
     PageSize { path: PathBuf, found: u32 },
-    #[error("--run: {}: {why}", path.display())]
-    Run { path: PathBuf, why: String },
-    #[error("--run: the figures are of one program; of a folder, plan a tape by itself to see its times")]
-    RunOfFolder,
+    #[error("{flag}: {}: {why}", path.display())]
+    Run { flag: &'static str, path: PathBuf, why: String },
+    #[error("{0}: the figures are of one program; of a folder, plan a tape by itself to see its times")]
+    RunOfFolder(&'static str),
     #[error(
-        "--run: an unordered tape has no predicted times, so the figures of a run say nothing of it; leave --run out with --order sets"
+        "{0}: an unordered tape has no predicted times, so the figures of a run say nothing of it; leave {0} out with --order sets"
     )]
-    RunOfSets,
+    RunOfSets(&'static str),
     #[error("{}: the trace cannot be read: {source}", path.display())]
     Unread { path: PathBuf, source: io::Error },
     #[error("{}: {source}", path.display())]
@@ -183,7 +207,7 @@ enum Refusal {
     #[error("no phase of the runs agrees, so there is no unordered tape of them")]
     NoPhase,
     #[error("--output: {} is {what}, and would be replaced; name another file", path.display())]
-    Own { path: PathBuf, what: &'static str },
+    Own { path: PathBuf, what: String },
     #[error("the figures cannot be written as JSON: {0}")]
     Json(#[from] serde_json::Error),
     #[error("stdout: {0}")]

@@ -1,6 +1,6 @@
 //! Planning: the trace is read, the sizes are planned, the tape of the wanted one is written.
 
-use super::costs::PagerCosts;
+use super::costs::{self, PagerCosts};
 use super::report::{self, Report};
 use super::{Eviction, OrderArg, PlanArgs, Refusal, table};
 use crate::error::complain;
@@ -87,8 +87,9 @@ pub fn run(args: &PlanArgs) -> Result<(), Refusal> {
 /// The bytes of a trace; neither it nor the run's figures are where the tape is to be written.
 pub fn read(args: &PlanArgs, path: &Path) -> Result<Vec<u8>, Refusal> {
     if let Some(output) = &args.output {
-        let needed = [(Some(path), "the trace that is read"), (args.run.as_deref(), "the figures that --run reads")];
-        let own = needed.into_iter().find(|(read, _)| read.is_some_and(|read| output::is_same(output, read)));
+        let figures = args.figures().map(|(flag, path)| (path, format!("the figures that {flag} reads")));
+        let needed = std::iter::once((path, "the trace that is read".to_owned())).chain(figures);
+        let own = needed.into_iter().find(|(read, _)| output::is_same(output, read));
         own.map_or(Ok(()), |(_, what)| Err(Refusal::Own { path: output.clone(), what }))?;
     }
     crate::trace::folder::read(path).map_err(|source| Refusal::Io { path: path.into(), source })
@@ -106,7 +107,7 @@ pub fn open<'a>(path: &Path, bytes: &'a [u8]) -> Result<Trace<'a>, Refusal> {
 
 /// Plans from a trace, and writes the tape. `share`: the pages that it is for; `None`: what `--local` says of this trace alone.
 pub fn of(args: &PlanArgs, share: Option<u64>, path: PathBuf, trace: Trace<'_>) -> Result<Planned, Refusal> {
-    let recording = Recording::read(&trace, args.reference_ns).map_err(refuse(&path))?;
+    let recording = Recording::read(&trace, costs::clock(args, &trace)?).map_err(refuse(&path))?;
     let costs = PagerCosts::of(args, &trace, &recording)?;
     Planning { args, share, path, trace, recording, costs }.plan()
 }

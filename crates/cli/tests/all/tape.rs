@@ -143,6 +143,75 @@ fn a_run_says_what_the_pagers_work_costs_on_the_processors_that_there_are() {
     );
 }
 
+/// Figures of a run of the same program in which all was local, and which took that much of the trace's processor time.
+fn local_figures(times: f64) -> Value {
+    let mut figures = figures();
+    for name in ["major_faults", "prefetched_pages"] {
+        figures[name] = 0.into();
+    }
+    for kind in ["clean", "dirty", "zero", "free"] {
+        figures[format!("evicted_{kind}_pages")] = 0.into();
+    }
+    figures["processor_seconds"] = (f64::from(PAGES * ROUNDS) * 20e-6 * times + f64::from(PAGES) * 760e-9).into();
+    figures
+}
+
+#[test]
+fn times_are_scaled_to_a_run_in_which_all_is_local_and_the_pagers_work_is_beside_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = trace(directory.path(), true);
+    let [run, local] = ["run.json", "local.json"].map(|name| directory.path().join(name));
+    let [path, run, local] = [&path, &run, &local].map(|path| path.to_str().unwrap());
+    // The program takes three times as long as in the trace, in both runs.
+    let mut paged = figures();
+    let trace_seconds = f64::from(PAGES * ROUNDS) * 20e-6;
+    paged["processor_seconds"] = (paged["processor_seconds"].as_f64().unwrap() + 2.0 * trace_seconds).into();
+    std::fs::write(run, paged.to_string()).unwrap();
+    std::fs::write(local, local_figures(3.0).to_string()).unwrap();
+    let words = [path, "--local", "50%", "--link", "1us:400Gb/s", "--processors", "1"];
+    let seconds = |report: &Value, name: &str| report[name].as_f64().unwrap();
+    let [traced, scaled] = [&[][..], &["--untraced", local]].map(|more| json(&[&words[..], more].concat()));
+    assert!((seconds(&scaled, "cpu_seconds") / seconds(&traced, "cpu_seconds") - 3.0).abs() < 1e-6, "{scaled}");
+    let run_seconds = |report: &Value| seconds(&report["wanted"], "run_seconds");
+    assert!((run_seconds(&scaled) - run_seconds(&traced) - 2.0 * trace_seconds).abs() < 0.001, "{scaled}");
+    assert_eq!((&scaled["costs"]["untraced"], &traced["costs"]["untraced"]), (&local.into(), &Value::Null));
+    // What the trace lacks is not the pager's.
+    let with_run = json(&[&words[..], &["--run", run, "--untraced", local]].concat());
+    assert!(with_run["costs"]["come_ns"].as_u64().unwrap().abs_diff(10_000) <= 10, "{with_run}");
+    let without = json(&[&words[..], &["--run", run]].concat());
+    assert!(without["costs"]["come_ns"].as_u64().unwrap() > 50_000, "{without}");
+    let text = String::from_utf8(tape(&[&words[..], &["--untraced", local]].concat()).stdout).unwrap();
+    assert!(text.contains("takes what it takes untraced (as in "), "{text}");
+}
+
+#[test]
+fn a_run_that_does_not_tell_what_the_program_takes_untraced_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = trace(directory.path(), true);
+    let local = directory.path().join("local.json");
+    let [path, local] = [&path, &local].map(|path| path.to_str().unwrap());
+    let words = [path, "--local", "50%", "--untraced", local];
+    for (name, value, says) in [
+        ("evicted_dirty_pages", 200.into(), "--untraced: "),
+        ("evicted_dirty_pages", 200.into(), "200 pages left in that run; take one in which all is local"),
+        ("processor_seconds", 0.001.into(), "first touches leave no processor time for the program"),
+        ("process_count", 2.into(), "2 processes ran"),
+        ("first_touch_faults", u64::MAX.into(), "no figures of a run"),
+    ] {
+        let mut other = local_figures(1.0);
+        other[name] = value;
+        std::fs::write(local, other.to_string()).unwrap();
+        let refusal = refusal(&words);
+        assert!(refusal.contains(says), "{name}: {refusal}");
+    }
+    std::fs::write(local, local_figures(1.0).to_string()).unwrap();
+    assert!(refusal(&[&words[..], &["-o", local]].concat()).contains("is the figures that --untraced reads"));
+    let output = tape(&[&words[..], &["--reference-ns", "100"]].concat());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("cannot be used with"));
+    let folder = directory.path().to_str().unwrap();
+    assert!(refusal(&[folder, "--local", "50%", "--untraced", local]).contains("of a folder"));
+}
+
 #[test]
 fn figures_that_do_not_tell_what_the_pagers_work_costs_are_refused() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
 //! The first pass over a trace: which pages each thread touches, and when it touches each of them again.
 
 use super::PlanError;
-use super::turns::{self, Receiver, Step, Walked};
+use super::turns::{self, Clock, Receiver, Step, Walked};
 use crate::{Cause, Region, Slots, Trace};
 use hinterland_policy::NextUses;
 
@@ -72,21 +72,22 @@ pub struct RecordedThread {
 pub struct Recording {
     pub(super) slots: Slots,
     pub(super) threads: Vec<RecordedThread>,
-    pub(super) reference_ns: Option<u64>,
+    pub(super) clock: Clock,
     walked: Walked,
     has_times: bool,
 }
 
 impl Recording {
-    /// Reads a trace. `reference_ns`: processor time from each reference to the next, instead of the trace's.
+    /// Reads a trace. `clock`: what its times are; where it has none, none but fixed ones are there.
     ///
     /// # Errors
     /// The trace is damaged, has no references, or too many.
-    pub fn read(trace: &Trace<'_>, reference_ns: Option<u64>) -> Result<Recording, PlanError> {
-        let has_times = reference_ns.is_some() || trace.head().has_cpu_times;
-        let reference_ns = reference_ns.or((!has_times).then_some(0));
-        let mut recording = Recording { reference_ns, has_times, ..Recording::default() };
-        recording.walked = turns::walk(trace, reference_ns, &mut recording)?;
+    pub fn read(trace: &Trace<'_>, clock: impl Into<Clock>) -> Result<Recording, PlanError> {
+        let clock = clock.into();
+        let has_times = matches!(clock, Clock::Fixed(_)) || trace.head().has_cpu_times;
+        let clock = if has_times { clock } else { Clock::Fixed(0) };
+        let mut recording = Recording { clock, has_times, ..Recording::default() };
+        recording.walked = turns::walk(trace, clock, &mut recording)?;
         if recording.walked.references == 0 {
             return Err(PlanError::Empty);
         }

@@ -50,7 +50,7 @@ fn replay(
     let threads = recording.threads.iter().map(Cursor::new).collect();
     let running = cases.into_iter().map(|(case, shares)| Running::new(recording, case, &shares, pace)).collect();
     let mut replay = Replay { recording, pace, threads, running, tape };
-    turns::walk(trace, recording.reference_ns, &mut replay)?;
+    turns::walk(trace, recording.clock, &mut replay)?;
     Ok(replay.running.into_iter().map(|running| running.finish(recording)).collect())
 }
 

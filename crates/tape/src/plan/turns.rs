@@ -12,6 +12,29 @@ use std::collections::HashMap;
 /// Threads that are given all pages of a microset at most.
 const SHARING_MAX: usize = 16;
 
+/// Where processor times are from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Clock {
+    /// The trace.
+    #[default]
+    Traced,
+    /// So many nanoseconds from each reference to the next.
+    Fixed(u64),
+    /// The trace, of which all times are scaled: what is `from_ns` there is `to_ns`.
+    Scaled {
+        /// A time in the trace; 0: it has none.
+        from_ns: u64,
+        /// What it is instead.
+        to_ns: u64,
+    },
+}
+
+impl From<Option<u64>> for Clock {
+    fn from(reference_ns: Option<u64>) -> Clock {
+        reference_ns.map_or(Clock::Traced, Clock::Fixed)
+    }
+}
+
 /// A reference of a thread, its own or one that it may have in the place of another's.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
@@ -56,7 +79,7 @@ pub trait Receiver {
 
 #[derive(Default)]
 struct Turns {
-    reference_ns: Option<u64>,
+    clock: Clock,
     is_forked: bool,
     interval: u32,
     steps: Vec<Step>,
@@ -84,9 +107,9 @@ pub struct Walked {
     pub regions: Vec<Region>,
 }
 
-/// Gives `receiver` the steps of a trace. `reference_ns`: processor time from each reference to the next, instead of the trace's.
-pub fn walk(trace: &Trace<'_>, reference_ns: Option<u64>, receiver: &mut impl Receiver) -> Result<Walked, PlanError> {
-    let mut turns = Turns { reference_ns, is_forked: trace.head().is_forked, ..Turns::default() };
+/// Gives `receiver` the steps of a trace.
+pub fn walk(trace: &Trace<'_>, clock: Clock, receiver: &mut impl Receiver) -> Result<Walked, PlanError> {
+    let mut turns = Turns { clock, is_forked: trace.head().is_forked, ..Turns::default() };
     let (mut references, mut count) = (trace.references(), 0);
     while let Some(entry) = references.next_entry() {
         match entry.map_err(PlanError::Trace)? {
@@ -112,15 +135,20 @@ pub fn walk(trace: &Trace<'_>, reference_ns: Option<u64>, receiver: &mut impl Re
     Ok(Walked { references: count, pages, whole, regions })
 }
 
+fn scaled(ns: u64, from_ns: u64, to_ns: u64) -> u64 {
+    u64::try_from(u128::from(ns) * u128::from(to_ns) / u128::from(from_ns.max(1))).unwrap_or(u64::MAX)
+}
+
 impl Turns {
     fn push(&mut self, reference: &Reference, slot: u32) {
         let (thread, index) = (reference.thread, reference.thread as usize);
         if index >= self.cpu_ns.len() {
             self.cpu_ns.resize(index + 1, 0);
         }
-        let cpu_ns = match self.reference_ns {
-            Some(ns) => self.cpu_ns[index] + ns,
-            None => reference.cpu_ns,
+        let cpu_ns = match self.clock {
+            Clock::Traced => reference.cpu_ns,
+            Clock::Fixed(ns) => self.cpu_ns[index] + ns,
+            Clock::Scaled { from_ns, to_ns } => scaled(reference.cpu_ns, from_ns, to_ns),
         };
         self.cpu_ns[index] = cpu_ns;
         if slot as usize >= self.touched.len() {
