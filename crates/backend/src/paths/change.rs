@@ -193,8 +193,16 @@ impl Paths {
             }
             pipeline.pace.begin(mark());
             let batch_pages = if pipeline.pace.is_needed() { BATCH_PAGES } else { ROOM_PAGES };
+            if pipeline.path.replace(path) != Some(path) {
+                pipeline.pace.begin_anew();
+            }
             let (moved, refused) = self.move_on(pipeline, path, batch_pages);
-            (moved, refused, pipeline.pace.end(mark()))
+            let left = self.enter(path).map_or(0, |path| path.pages.load(SeqCst));
+            let rest = pipeline.pace.end(mark(), moved.moved, left);
+            if refused.is_some() {
+                pipeline.pace.begin_anew();
+            }
+            (moved, refused, rest)
         };
         if moved > 0 {
             return Ok(Some(rest));

@@ -8,6 +8,9 @@
 //! Pages that are prefetched are not waited for: a program that nearly always finds them there is not rested for.
 //!
 //! A rest that takes longer than it was to, because the processors are busy when it is over, is made up for: the next steps follow each other.
+//!
+//! In all, rests take no more than some seconds ([`SPARE_SECONDS`]) beyond what the pages take at the best speed that was seen: steps have at least
+//! the share of the time with which the pages that are left have left by then ([`Deadline`]), whatever that leaves the program.
 
 use std::time::{Duration, Instant};
 
@@ -23,6 +26,8 @@ const REST_MIN_SECONDS: f64 = 0.001;
 const AHEAD_SECONDS: f64 = 0.02;
 /// The longest rest: a step in which the whole process was stopped says nothing of the program.
 const REST_MAX_SECONDS: f64 = 1.0;
+/// A path is empty so many seconds after the time that its pages take without rests: a second less than is promised.
+const SPARE_SECONDS: f64 = 4.0;
 /// What is older than about twice this is forgotten.
 const WINDOW_SECONDS: f64 = 0.1;
 /// The same of what tells little: fewer than `TELLING` pages.
@@ -47,6 +52,42 @@ impl Seen {
         if self.seconds > 2.0 * window {
             (self.pages, self.seconds) = (self.pages / 2.0, self.seconds / 2.0);
         }
+    }
+}
+
+/// By when a path is to be empty.
+#[derive(Clone, Copy, Default)]
+struct Deadline {
+    /// Since its first page left: in all, and in steps.
+    passed: f64,
+    worked: f64,
+    moved_pages: f64,
+    left_pages: f64,
+    /// The seconds of a page in the fastest step.
+    page_seconds: f64,
+}
+
+impl Deadline {
+    #[allow(clippy::cast_precision_loss, reason = "below 2^32")]
+    fn moved(&mut self, pages: usize, left: usize, time: Duration) {
+        let seconds = time.as_secs_f64();
+        (self.worked, self.left_pages) = (self.worked + seconds, left as f64);
+        if pages > 0 {
+            let page_seconds = seconds / pages as f64;
+            let is_first = self.moved_pages == 0.0;
+            self.page_seconds = if is_first { page_seconds } else { page_seconds.min(self.page_seconds) };
+            self.moved_pages += pages as f64;
+        }
+    }
+
+    /// The share of the time that steps need.
+    fn share(&self) -> f64 {
+        if self.moved_pages == 0.0 {
+            return 0.0;
+        }
+        let time = SPARE_SECONDS + (self.moved_pages + self.left_pages) * self.page_seconds - self.passed;
+        let work = self.left_pages * self.worked / self.moved_pages;
+        if time <= work { SHARE_MAX } else { work / time }
     }
 }
 
@@ -79,6 +120,7 @@ pub(super) struct Pace {
     owed: f64,
     /// How long the program has waited for no page in rests.
     silent: Duration,
+    deadline: Deadline,
 }
 
 impl Pace {
@@ -90,27 +132,35 @@ impl Pace {
         }
     }
 
-    /// The step that has begun ends: how long a rest is due.
-    pub(super) fn end(&mut self, now: Mark) -> Duration {
+    /// The step that has begun ends, in which so many pages were moved, and so many are left: how long a rest is due.
+    pub(super) fn end(&mut self, now: Mark, moved: usize, left: usize) -> Duration {
         let (pages, time) = self.last.replace(now).map_or((0, Duration::ZERO), |last| now.since(last));
+        self.deadline.moved(moved, left, time);
         self.worked(pages, time)
+    }
+
+    /// What comes next has a time of its own: another path is emptied, or this one after an obstacle.
+    pub(super) fn begin_anew(&mut self) {
+        self.deadline = Deadline::default();
     }
 
     fn rested(&mut self, pages: u64, time: Duration) {
         self.resting.add(pages, time);
+        self.deadline.passed += time.as_secs_f64();
         self.owed = (self.owed - time.as_secs_f64()).max(-AHEAD_SECONDS);
         self.silent = if pages > 0 { Duration::ZERO } else { self.silent + time };
         if self.silent.as_secs_f64() > WINDOW_SECONDS {
-            *self = Pace { last: self.last, ..Pace::default() };
+            *self = Pace { last: self.last, deadline: self.deadline, ..Pace::default() };
         }
     }
 
     fn worked(&mut self, pages: u64, time: Duration) -> Duration {
         self.working.add(pages, time);
+        self.deadline.passed += time.as_secs_f64();
         if !self.is_needed() {
             return Duration::ZERO;
         }
-        let share = self.share();
+        let share = self.share().max(self.deadline.share());
         self.owed = (self.owed + time.as_secs_f64() * (1.0 - share) / share).min(REST_MAX_SECONDS);
         self.rest()
     }
@@ -183,6 +233,45 @@ mod tests {
             let (share, speed) = beside(&mut Pace::default(), 0.0, without, 2.0);
             assert!((0.15..0.35).contains(&share) && speed > 0.65, "all of it: {share} and {speed}");
         }
+    }
+
+    /// Empties a path of so many steps of 128 pages and 10 ms, beside a program that each of them but the first stops: how long that takes, and the
+    /// program's speed.
+    fn emptied(steps: usize) -> (f64, f64) {
+        let (mut pace, step, mut at) = (Pace::default(), Duration::from_millis(10), Duration::ZERO);
+        let (mut waited_for, begun) = (0, Instant::now());
+        for number in 1..=steps {
+            let mark = |at: Duration, pages| Mark { at: begun + at, pages, is_waiting: false };
+            pace.begin(mark(at, waited_for));
+            at += step;
+            waited_for += if number == 1 { 200 } else { 0 };
+            let rest = pace.end(mark(at, waited_for), 128, (steps - number) * 128).max(Duration::from_micros(5));
+            at += rest;
+            waited_for += u64::try_from(rest.as_micros() / 50).unwrap_or(0);
+        }
+        (at.as_secs_f64(), waited_for as f64 * 50e-6 / at.as_secs_f64())
+    }
+
+    #[test]
+    fn a_path_is_empty_five_seconds_after_the_time_that_its_pages_take() {
+        // Up to a fifth of the time is enough: the program has its part.
+        let (took, speed) = emptied(50);
+        assert!((1.5..4.0).contains(&took) && speed > 0.65, "{took} and {speed}");
+        for steps in [200, 1_000, 10_000] {
+            let (took, work) = (emptied(steps).0, steps as f64 * 0.01);
+            assert!(took < work + 5.0 + work / 15.0, "{took} for {work} s of work");
+        }
+        assert!(emptied(200).0 > 4.0, "what time there is, the program has");
+    }
+
+    #[test]
+    fn another_path_and_one_whose_obstacle_is_gone_have_their_own_time() {
+        let mut pace = Pace::default();
+        beside(&mut pace, 0.0, 20_000.0, 1.0);
+        pace.deadline = Deadline { passed: 1e3, worked: 1.0, moved_pages: 1e3, left_pages: 1e3, page_seconds: 1e-3 };
+        assert!(beside(&mut pace, 0.0, 20_000.0, 1.0).0 > 0.8);
+        pace.begin_anew();
+        assert!(beside(&mut pace, 0.0, 20_000.0, 1.0).0 < 0.4);
     }
 
     #[test]

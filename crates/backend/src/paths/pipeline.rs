@@ -27,6 +27,8 @@ pub(super) struct Pipeline {
     read: Vec<Moving>,
     room: Staging,
     next_room: Staging,
+    /// The path that is emptied.
+    pub(super) path: Option<usize>,
     pub(super) pace: Pace,
 }
 
@@ -35,7 +37,7 @@ impl Pipeline {
 
     pub(super) fn new() -> Pipeline {
         let (room, next_room) = (Staging::of(ROOM_PAGES), Staging::of(ROOM_PAGES));
-        Pipeline { read: Vec::new(), room, next_room, pace: Pace::default() }
+        Pipeline { read: Vec::new(), room, next_room, path: None, pace: Pace::default() }
     }
 }
 
