@@ -149,6 +149,14 @@ pub struct BackendUsage {
     pub promoted_pages: u64,
     /// Pages that went to lower tiers because others were.
     pub demoted_pages: u64,
+    /// Of several paths: the tier in which pages go here, from 1; 0: none do. A node's row that is not the first of its path has none.
+    pub tier: u64,
+    /// How often that changed because measured times did.
+    pub tier_changes: u64,
+    /// Nanoseconds of a page that is loaded alone from here, and what it waits for others, where that is measured.
+    pub load_one_ns: u64,
+    /// See there.
+    pub load_queue_ns: u64,
     /// How often a memory node was lost, and with it what it held; one that was drained may go.
     pub losses: u64,
     /// Pages copied to a memory node in place of replicas that were lost.

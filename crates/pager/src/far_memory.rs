@@ -294,6 +294,10 @@ impl FarMemory {
             to.capacity_bytes.store(backend.capacity_bytes, Relaxed);
             to.promoted_pages.store(backend.promoted_pages, Relaxed);
             to.demoted_pages.store(backend.demoted_pages, Relaxed);
+            to.tier.store(backend.tier, Relaxed);
+            to.tier_changes.store(backend.tier_changes, Relaxed);
+            to.load_one_ns.store(backend.load_one_ns, Relaxed);
+            to.load_queue_ns.store(backend.load_queue_ns, Relaxed);
             to.losses.store(backend.losses, Relaxed);
             to.rebuilt_pages.store(backend.rebuilt_pages, Relaxed);
             to.hedged_loads.store(backend.hedged_loads, Relaxed);

@@ -34,12 +34,16 @@ statistics! {
             recompression_saved_bytes: Bytes = "Bytes that these took less than before.";
             promoted_pages: Pages = "Pages that came from lower tiers because they were wanted again.";
             demoted_pages: Pages = "Pages that went to lower tiers to make room.";
+            tier_changes: Events = "How often the path came to another tier because measured times changed.";
             losses: Events = "Losses of a memory node.";
             rebuilt_pages: Pages = "Pages copied to a memory node in place of lost replicas.";
             hedged_loads: Events = "Loads that were sent to another memory node, too, because this one was late.";
         }
         maxima {
             capacity_bytes: Bytes = "Bytes that may be stored at most; of a memory node, its quota, 0 while it is lost.";
+            tier: Events = "Of several paths: the tier in which pages go there, from 1; 0: none do.";
+            load_one_ns: Nanoseconds = "A page that is loaded alone from there, at best, where that is measured (`spread`, `auto`); 0: it is not known.";
+            load_queue_ns: Nanoseconds = "What a page waits there for those before it, on average.";
             encrypted: Flag = "It receives encrypted pages only.";
             link_processes: Events = "Processes that used its modelled link at the same time, at most; 0: no link is modelled that processes share.";
         }

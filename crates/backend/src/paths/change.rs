@@ -235,7 +235,7 @@ impl Paths {
         let closed = match &*slot {
             Slot::Open(path) if path.pages.load(SeqCst) == 0 => {
                 let mut rows = Vec::new();
-                path.usage(&mut rows);
+                path.usage(0, &mut rows);
                 rows.iter_mut().for_each(|row| (row.ram_bytes, row.capacity_bytes) = (0, 0));
                 rows
             }

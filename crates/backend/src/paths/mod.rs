@@ -249,7 +249,12 @@ impl Paths {
         let forgotten = open.iter().zip(rank::are_forgotten(&idle)).filter(|(_, is_forgotten)| *is_forgotten);
         forgotten.for_each(|((_, path), _)| path.loads.forget());
         let known: Vec<Known> = open.iter().map(|(number, path)| path.known(*number)).collect();
-        before.next(&known)
+        let ranked = before.next(&known);
+        for (number, path) in &open {
+            let tiers = before.tier_of(*number).zip(ranked.tier_of(*number));
+            path.tier_changes.fetch_add(u64::from(tiers.is_some_and(|(before, now)| before != now)), Relaxed);
+        }
+        ranked
     }
 
     /// Where the oldest pages of a path are demoted to: the next tier, or one further down while that fails; out of RAM, other paths of the same tier will do.
@@ -575,10 +580,12 @@ impl Backend for Paths {
 
     fn usage(&self, rows: &mut Vec<BackendUsage>) {
         let first = rows.len();
+        let tiers = self.tiers();
+        let tier = |path: usize| tiers.iter().position(|tier| tier.contains(&path)).map_or(0, |tier| tier as u64 + 1);
         for path in 0..PATHS_MAX {
             match &*self.slot(path) {
                 Slot::Empty => {}
-                Slot::Open(path) => path.usage(rows),
+                Slot::Open(open) => open.usage(tier(path), rows),
                 Slot::Closed(gone) => rows.extend_from_slice(gone),
             }
         }
@@ -662,16 +669,41 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_path_that_was_slow_once_and_is_forgotten_is_tried_out_again() {
+    /// Two paths, the second of which took 50 ms for its only load.
+    fn one_and_a_slow_one() -> Paths {
         let memory = || Arc::new(Reference::new("reference".into(), 1 << 30).expect("address space"));
         let paths = Paths::new(vec![memory(), memory()], PlacementName::Auto).expect("address space");
-        for (path, took) in [(0, Duration::ZERO), (1, Duration::from_millis(50))] {
-            let path = paths.enter(path).expect("it is open");
-            let timed = path.loads.begin(1);
-            std::thread::sleep(took);
-            timed.end();
-        }
+        load_one(&paths, 0, Duration::ZERO);
+        load_one(&paths, 1, Duration::from_millis(50));
+        *lock(&paths.ranked) = None;
+        paths
+    }
+
+    fn load_one(paths: &Paths, path: usize, takes: Duration) {
+        let path = paths.enter(path).expect("it is open");
+        let timed = path.loads.begin(1);
+        std::thread::sleep(takes);
+        timed.end();
+    }
+
+    #[test]
+    fn a_path_that_comes_to_another_tier_counts_that() {
+        let paths = one_and_a_slow_one();
+        let slow = || {
+            let mut rows = Vec::new();
+            paths.usage(&mut rows);
+            (rows[1].tier, rows[1].tier_changes)
+        };
+        assert_eq!(slow(), (2, 0));
+        load_one(&paths, 1, Duration::ZERO);
+        let placed = lock(&paths.ranked).take().expect("it was ranked").1;
+        *lock(&paths.ranked) = Some((Instant::now(), paths.rank(&placed, &[0, 1])));
+        assert_eq!(slow(), (1, 1));
+    }
+
+    #[test]
+    fn a_path_that_was_slow_once_and_is_forgotten_is_tried_out_again() {
+        let paths = one_and_a_slow_one();
         let stored_at_second = || {
             *lock(&paths.ranked) = None;
             let pages_there = || paths.enter(1).expect("it is open").pages.load(Relaxed);
@@ -681,8 +713,15 @@ mod tests {
             pages_there() - before
         };
         assert_eq!(stored_at_second(), 0, "a lower tier gets nothing as long as the first has room");
+        let row = || {
+            let mut rows = Vec::new();
+            paths.usage(&mut rows);
+            (rows[1].tier, rows[1].tier_changes, rows[1].load_one_ns)
+        };
+        assert!(matches!(row(), (2, 0, 50_000_000..)), "{:?}", row());
         paths.enter(1).expect("it is open").loads.forget();
         assert!((1..100).contains(&stored_at_second()));
+        assert_eq!(row(), (1, 0, 0));
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub(crate) struct Path {
     /// Pages that came here from lower tiers because they were wanted, and that went to lower ones because they were not.
     pub(super) promoted_pages: AtomicU64,
     pub(super) demoted_pages: AtomicU64,
+    /// How often it came to another tier because measured times changed.
+    pub(super) tier_changes: AtomicU64,
     /// It is asked for room again at these times, in nanoseconds since `born`: it was full, or it has failed.
     full_until_ns: AtomicU64,
     failed_until_ns: AtomicU64,
@@ -47,6 +49,7 @@ impl Path {
             stores: Speed::new(),
             promoted_pages: AtomicU64::new(0),
             demoted_pages: AtomicU64::new(0),
+            tier_changes: AtomicU64::new(0),
             full_until_ns: AtomicU64::new(0),
             failed_until_ns: AtomicU64::new(0),
             born: Instant::now(),
@@ -73,19 +76,23 @@ impl Path {
         }
     }
 
-    /// Appends its rows; the first one has what has moved between tiers.
-    pub(super) fn usage(&self, rows: &mut Vec<BackendUsage>) {
+    /// Appends its rows; the first one has its `tier`, from 1, and what has moved between tiers.
+    pub(super) fn usage(&self, tier: u64, rows: &mut Vec<BackendUsage>) {
         let first = rows.len();
         self.backend.usage(rows);
         if let Some(row) = rows.get_mut(first) {
             (row.promoted_pages, row.demoted_pages) =
                 (self.promoted_pages.load(Relaxed), self.demoted_pages.load(Relaxed));
+            (row.tier, row.tier_changes) = (tier, self.tier_changes.load(Relaxed));
+            (row.load_one_ns, row.load_queue_ns) = (self.loads.one_ns(), self.loads.queue_ns());
         }
     }
 
     /// The child of a fork begins to count anew: what its parent did is the parent's.
     pub(super) fn count_anew(&self) {
-        [&self.promoted_pages, &self.demoted_pages].iter().for_each(|pages| pages.store(0, Relaxed));
+        [&self.promoted_pages, &self.demoted_pages, &self.tier_changes]
+            .iter()
+            .for_each(|pages| pages.store(0, Relaxed));
     }
 
     /// What decides how good it is, as number `path`.

@@ -110,6 +110,9 @@ documented! {
         pub managed_bytes: u64,
         /// Pages that backends hold, those that are local, too, included.
         pub far_bytes: u64,
+        /// Of the local memory, what backends hold a copy of: it leaves without being stored as long as it does not change.
+        #[serde(default)]
+        pub copied_bytes: u64,
         /// Faults that waited for a backend.
         pub major_faults: u64,
         /// Faults on pages of the swap cache.

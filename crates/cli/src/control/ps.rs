@@ -34,7 +34,7 @@ Examples:
   hinterland ps --json
 
 One line for each `hinterland run` of this user, also where that is root: the launcher's PID, which `hinterland set` takes, local memory and the budget, pages in far \
-memory, faults that waited for far memory, the share of the time that a thread stood still for them, and the accuracy of prefetching.
+memory, copies of local pages among them, the number of paths to far memory (--json says what each holds), faults that waited for far memory, the share of the time that a thread stood still for them, and the accuracy of prefetching.
 
 Exit code: 0, also when nothing runs; 125 when a launcher does not answer or is suspended (the others are listed).";
 
@@ -112,8 +112,9 @@ fn lines(runs: &[Status]) -> String {
     if runs.is_empty() {
         return "no program runs\n".into();
     }
-    let names = ["PID", "processes", "local", "budget", "far", "faults", "stall", "accuracy", "command"];
-    let mut table = table(&names, 0..8);
+    let names =
+        ["PID", "processes", "local", "budget", "far", "copies", "paths", "faults", "stall", "accuracy", "command"];
+    let mut table = table(&names, 0..10);
     for run in runs {
         table.add_row([
             run.pid.to_string(),
@@ -121,6 +122,8 @@ fn lines(runs: &[Status]) -> String {
             bytes(run.local_bytes),
             bytes(run.local_budget_bytes),
             bytes(run.far_bytes),
+            bytes(run.copied_bytes),
+            run.paths.len().to_string(),
             count(run.major_faults),
             percent(stall_share(run)),
             accuracy(run.prefetch_accuracy),

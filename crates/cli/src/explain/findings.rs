@@ -29,6 +29,8 @@ pub struct Findings {
     pub saw: Saw,
     /// What it did.
     pub did: Did,
+    /// The paths to far memory, where there are several.
+    pub paths: Vec<OnPath>,
     /// Far memory on NUMA nodes.
     pub numa: Vec<OnNode>,
     /// What blocks around pages that were waited for did, where some were asked for.
@@ -126,6 +128,40 @@ pub struct Did {
     pub coverage: Option<f64>,
     /// Half of the pages that were seen used had waited no longer.
     pub wait_p50_ns: u64,
+}
+
+/// One of several paths to far memory.
+#[derive(Clone, Serialize)]
+pub struct OnPath {
+    /// The path.
+    pub url: String,
+    /// Its tier in the end, from 1.
+    pub tier: u64,
+    /// How often it came to another one because measured times changed.
+    pub tier_changes: u64,
+    /// A page that is loaded alone from there, where it was measured.
+    pub load_one_ns: u64,
+    /// What a page waits there for others.
+    pub load_queue_ns: u64,
+    /// The most that was there.
+    pub peak_bytes: u64,
+}
+
+impl OnPath {
+    fn of(stats: &Stats) -> Vec<OnPath> {
+        let placed = stats.backends.iter().filter(|backend| backend.tier > 0);
+        let paths: Vec<OnPath> = placed
+            .map(|backend| OnPath {
+                url: backend.url.clone(),
+                tier: backend.tier,
+                tier_changes: backend.tier_changes,
+                load_one_ns: backend.load_one_ns,
+                load_queue_ns: backend.load_queue_ns,
+                peak_bytes: backend.stored_peak_bytes,
+            })
+            .collect();
+        if paths.len() > 1 { paths } else { Vec::new() }
+    }
 }
 
 /// Pages on a NUMA node.
@@ -376,6 +412,7 @@ impl Findings {
             processes: stats.process_count,
             saw,
             did,
+            paths: OnPath::of(stats),
             numa: OnNode::of(stats),
             blocks: BlocksDid::of(stats),
             patches: PatchesDid::of(stats),

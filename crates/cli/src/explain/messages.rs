@@ -1,6 +1,6 @@
 //! The findings as text.
 
-use super::findings::{BlocksDid, Findings, HintsDid, OnNode, PatchesDid, Patterns, Place, TapeDid, share};
+use super::findings::{BlocksDid, Findings, HintsDid, OnNode, OnPath, PatchesDid, Patterns, Place, TapeDid, share};
 use crate::report::{bytes, count, duration, percent, stalled};
 use crate::table::table;
 use hinterland_abi::REGION_PAGES;
@@ -24,6 +24,7 @@ pub fn of(findings: &Findings) -> String {
     }
     out += &saw(findings);
     out += &did(findings);
+    out += &where_pages_went(&findings.paths);
     out += &findings.numa.iter().map(on_node).collect::<String>();
     out += &findings.blocks.as_ref().map(around).unwrap_or_default();
     out += &findings.patches.as_ref().map(spared).unwrap_or_default();
@@ -109,6 +110,25 @@ fn did(findings: &Findings) -> String {
         let _ = write!(out, "\n  {} {what}", count(number));
     }
     out + "\n"
+}
+
+/// The tiers of several paths, and the times that decide them.
+fn where_pages_went(paths: &[OnPath]) -> String {
+    let line = |path: &OnPath| {
+        let mut line = format!("\n  {}: tier {}, at most {}", Foreign(&path.url), path.tier, bytes(path.peak_bytes));
+        if path.load_one_ns > 0 {
+            let [one, queue] = [path.load_one_ns, path.load_queue_ns].map(|ns| duration(Duration::from_nanos(ns)));
+            let _ = write!(line, "; a page alone takes {one}, and waits {queue} for others");
+        }
+        if path.tier_changes > 0 {
+            let _ = write!(line, "; it changed its tier {} times as these times changed", count(path.tier_changes));
+        }
+        line
+    };
+    if paths.is_empty() {
+        return String::new();
+    }
+    format!("\nwhere pages went{}\n", paths.iter().map(line).collect::<String>())
 }
 
 /// What was on a NUMA node, and what that counts as.

@@ -90,6 +90,17 @@ pub struct Backend {
     /// The most that was there.
     #[serde(default)]
     pub stored_peak_bytes: u64,
+    /// Its tier among several paths, from 1; 0: none.
+    #[serde(default)]
+    pub tier: u64,
+    /// How often measured times changed it.
+    #[serde(default)]
+    pub tier_changes: u64,
+    /// A page that is loaded alone, and what it waits for others.
+    #[serde(default)]
+    pub load_one_ns: u64,
+    #[serde(default)]
+    pub load_queue_ns: u64,
 }
 
 /// What is read of the figures; `report/json.rs` says what they are.

@@ -158,6 +158,12 @@ fn not_applied(ledger: &LauncherLedger, number: u64) -> impl Iterator<Item = &Pr
 }
 
 /// What each path of live processes holds, and what went over it, by URL; also of processes that have ended and had it under this URL.
+/// What is local and far at once: managed memory is local, far, or both.
+fn copied_bytes(far_bytes: u64, now: &Gauges) -> u64 {
+    let both = (far_bytes + now.resident_managed_bytes).saturating_sub(now.managed_bytes);
+    both.min(far_bytes).min(now.resident_managed_bytes)
+}
+
 fn paths_of(live: &[&RowFigures], ended: &[RowFigures], totals: &Totals) -> Vec<PathStatus> {
     let mut paths: Vec<PathStatus> = Vec::new();
     for backend in live.iter().flat_map(|row| &row.backends) {
@@ -268,6 +274,7 @@ impl Run<'_, '_> {
             total_ram_bytes: now.total_ram_bytes,
             managed_bytes: now.managed_bytes,
             far_bytes: far_pages * PAGE_BYTES as u64,
+            copied_bytes: copied_bytes(far_pages * PAGE_BYTES as u64, &now),
             major_faults: counters.major_faults,
             minor_faults: counters.minor_faults,
             prefetched_pages: counters.prefetched_pages,
@@ -358,5 +365,21 @@ impl Commanded for Run<'_, '_> {
             path_obstacle: row.path_obstacle.clone(),
         });
         (all.len() as u64, named.collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_local_and_far_at_once_are_copies() {
+        let now =
+            |local, managed| Gauges { resident_managed_bytes: local, managed_bytes: managed, ..Gauges::default() };
+        // Of 10 pages that the program has 4 are local, and far memory has 8.
+        assert_eq!(copied_bytes(8, &now(4, 10)), 2);
+        assert_eq!(copied_bytes(6, &now(4, 10)), 0);
+        // What is freed is counted at different times.
+        assert_eq!([copied_bytes(5, &now(4, 10)), copied_bytes(9, &now(4, 0))], [0, 4]);
     }
 }

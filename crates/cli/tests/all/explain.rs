@@ -72,6 +72,32 @@ fn says_what_was_seen_and_done_by_thread_and_region() {
 }
 
 #[test]
+fn the_tiers_of_several_paths_are_explained_and_one_path_is_none() {
+    let mut stats = stats();
+    let path = |url: &str, tier: u64, one_ns: u64, changes: u64| {
+        json!({
+            "url": url, "stored_peak_bytes": tier << 30, "tier": tier, "tier_changes": changes, "load_one_ns": one_ns,
+            "load_queue_ns": 300,
+        })
+    };
+    let one = path("compressed:2G", 1, 4_100, 0);
+    stats["backends"] = json!([one]);
+    let text = |stats: &Value| String::from_utf8(explain(&stats.to_string(), &[]).stdout).unwrap();
+    assert!(!text(&stats).contains("where pages went"));
+    stats["backends"] = json!([one, path("unix:/node", 2, 60_000, 3), path("file:/far", 3, 0, 0)]);
+    let said = text(&stats);
+    for line in [
+        "where pages went\n  compressed:2G: tier 1, at most 1 GiB; a page alone takes 4.1 µs, and waits 0.3 µs for others\n",
+        "  unix:/node: tier 2, at most 2 GiB; a page alone takes 60.0 µs, and waits 0.3 µs for others; it changed its tier 3 times as",
+        "  file:/far: tier 3, at most 3 GiB\n",
+    ] {
+        assert!(said.contains(line), "{line}: {said}");
+    }
+    let found: Value = serde_json::from_slice(&explain(&stats.to_string(), &["--json"]).stdout).unwrap();
+    assert_eq!((found["paths"].as_array().map(Vec::len), &found["paths"][1]["tier_changes"]), (Some(3), &json!(3)));
+}
+
+#[test]
 fn waiting_of_several_threads_is_that_of_each() {
     let mut stats = stats();
     (stats["stall_seconds"], stats["stall_share"], stats["stall_threads"]) = (json!(6.0), json!(1.6), json!(4));

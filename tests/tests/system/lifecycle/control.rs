@@ -508,17 +508,22 @@ fn top_in_a_pipe(name: &str) -> Result<()> {
     let said = Said::of(&runtime(&running), &["top", "--interval", "0.2", "--count", "3"])?.expect(0, "faults/s")?;
     // Other runs of this user, whose launchers know no other runtime directory, are listed too.
     let pid = running.pid.to_string();
+    let is_path = |line: &&str| line.split_whitespace().nth(2) == Some("path");
+    let of_run = |line: &&str| line.split_whitespace().nth(1) == Some(&pid);
     let looks = |said: &Said| {
-        let lines = said.stdout.lines().skip(1);
-        lines.filter(|line| line.split_whitespace().nth(1) == Some(&pid) && line.contains("24 MiB")).count()
+        let lines = said.stdout.lines().filter(|line| !is_path(line) && of_run(line));
+        lines.filter(|line| line.contains("24 MiB")).count()
     };
+    let paths = said.stdout.lines().filter(|line| is_path(line) && of_run(line)).collect::<Vec<_>>();
+    ensure!(paths.len() >= 3 && paths[0].contains("compressed:"), "{}", said.stdout);
     ensure!(looks(&said) == 3, "{}", said.stdout);
     // After its last look it does not wait for another: this would take an hour.
     let elsewhere = Said::of(&running.directory, &["top", "--count", "1", "--interval", "3600"])?.expect(0, "")?;
     ensure!(looks(&elsewhere) == 0 && elsewhere.stdout.lines().count() >= 2, "{}", elsewhere.stdout);
     let only =
         Said::of(&runtime(&running), &["top", &pid, "--interval", "0.2", "--count", "2"])?.expect(0, "faults/s")?;
-    ensure!(looks(&only) == 2 && only.stdout.lines().count() == 3, "{}", only.stdout);
+    let lines = only.stdout.lines().filter(|line| !is_path(line)).count();
+    ensure!(looks(&only) == 2 && lines == 3, "{}", only.stdout);
     let own = std::process::id().to_string();
     Said::of(&runtime(&running), &["top", &own])?.expect(125, "is in no run of hinterland")?;
     Said::of(&running.directory, &["top", "--interval", "0"])?

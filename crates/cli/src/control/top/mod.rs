@@ -147,7 +147,10 @@ fn lines(args: &TopArgs, only: Option<i32>) -> io::Result<()> {
         let seconds = now.duration_since(begun).as_secs_f64();
         let text = match rows.is_empty() {
             true => format!("{seconds:>8.1}  no program runs\n"),
-            false => rows.iter().map(|row| format!("{seconds:>8.1}  {}\n", row.line())).collect(),
+            false => {
+                let lines = rows.iter().flat_map(|row| row.lines());
+                lines.map(|line| format!("{seconds:>8.1}  {line}\n")).collect()
+            }
         };
         if print::text(&text)? == Reader::Gone {
             return Ok(());

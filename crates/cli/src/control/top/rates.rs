@@ -36,6 +36,19 @@ pub struct PathRates {
     pub loaded: f64,
 }
 
+/// Characters of a path's name.
+const PATH_WIDTH: usize = 30;
+
+impl PathRates {
+    /// What the path holds, and what goes over it.
+    pub fn line(&self, path: &PathStatus) -> String {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "rates for people")]
+        let rate = |per_second: f64| format!("{:>10}/s", bytes(per_second.round() as u64));
+        let (name, far) = (short(&path.url, PATH_WIDTH), bytes(path.far_bytes));
+        format!("{name:PATH_WIDTH$} {far:>10}, in {}, out {}", rate(self.stored), rate(self.loaded))
+    }
+}
+
 impl Rates {
     /// The runs that were found now.
     pub fn rows(&mut self, runs: Vec<Status>, now: Instant) -> Vec<Row> {
@@ -101,11 +114,14 @@ impl Row {
         ]
     }
 
-    /// A line for a pipe, without the time.
-    pub fn line(&self) -> String {
+    /// Lines for a pipe, without the time: one for the run, and one for each path to far memory.
+    pub fn lines(&self) -> Vec<String> {
         let cells = self.cells().into_iter().zip(COLUMNS);
         let cells: Vec<String> = cells.map(|(cell, (_, width))| format!("{cell:>width$}")).collect();
-        format!("{}  {}", cells.join(" "), short(&self.status.command, COMMAND_WIDTH))
+        let run = format!("{}  {}", cells.join(" "), short(&self.status.command, COMMAND_WIDTH));
+        let pid = self.status.pid;
+        let path = |(path, rates): (&PathStatus, &PathRates)| format!("{pid:>7} path  {}", rates.line(path));
+        [run].into_iter().chain(self.status.paths.iter().zip(&self.paths).map(path)).collect()
     }
 }
 
@@ -138,6 +154,7 @@ pub mod tests {
             total_ram_bytes: 700 << 20,
             managed_bytes: 2 << 30,
             far_bytes: 1536 << 20,
+            copied_bytes: 36 << 20,
             major_faults,
             minor_faults: 5,
             prefetched_pages: 1000,
@@ -180,7 +197,12 @@ pub mod tests {
 
     #[test]
     fn lines_stand_below_their_names() {
-        let line = Rates::default().rows(vec![run(4711, 10.0, 123_456, 1.0)], Instant::now())[0].line();
+        let path = PathStatus { url: "file:/far".into(), far_bytes: 1 << 30, bytes_in: 20 << 20, bytes_out: 0 };
+        let run = Status { paths: vec![path], ..run(4711, 10.0, 123_456, 1.0) };
+        let [line, path] = &Rates::default().rows(vec![run], Instant::now())[0].lines()[..] else {
+            panic!("two lines")
+        };
+        assert_eq!(path, "   4711 path  file:/far                           1 GiB, in      2 MiB/s, out        0 B/s");
         assert_eq!(line, "   4711    500 MiB    512 MiB    1.5 GiB    12,346   10 %   92 %  ./job 4711 with arguments");
         assert_eq!(head().find("command").unwrap(), 10 + line.find("./job").unwrap());
     }

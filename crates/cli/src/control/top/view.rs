@@ -33,8 +33,6 @@ const ENTRY_MAX: usize = 24;
 const DETAIL_LINES: u16 = 4;
 /// Paths that are shown.
 const PATHS_MAX: usize = 4;
-/// Characters of a path's name.
-const PATH_WIDTH: usize = 30;
 
 /// See the module.
 #[derive(Default)]
@@ -206,12 +204,13 @@ impl View {
             String::new(),
             short(&status.command, width),
             format!(
-                "{}, {} processes, up {}; RAM {}{ram}, managed {}",
+                "{}, {} processes, up {}; RAM {}{ram}, managed {}, copies {}",
                 Foreign(&status.fault_path),
                 status.process_count,
                 up,
                 bytes(status.total_ram_bytes),
                 bytes(status.managed_bytes),
+                bytes(status.copied_bytes),
             ),
             format!(
                 "{} major and {} minor faults, stalled {:.1} s; {} pages prefetched",
@@ -242,13 +241,8 @@ fn slowdown(status: &Status) -> Option<String> {
 
 /// A line for each path to far memory; the last one says how many more there are.
 fn paths(row: &Row) -> Vec<String> {
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "rates for people")]
-    let rate = |per_second: f64| format!("{:>10}/s", bytes(per_second.round() as u64));
     let all = row.status.paths.iter().zip(&row.paths);
-    let line = |(path, rates): (&PathStatus, &PathRates)| {
-        let (name, far) = (short(&Foreign(&path.url).to_string(), PATH_WIDTH), bytes(path.far_bytes));
-        format!("{name:PATH_WIDTH$} {far:>10}, in {}, out {}", rate(rates.stored), rate(rates.loaded))
-    };
+    let line = |(path, rates): (&PathStatus, &PathRates)| rates.line(path);
     let count = row.paths.len();
     if count <= PATHS_MAX {
         return all.map(line).collect();
@@ -301,7 +295,7 @@ mod tests {
         assert_eq!(lines[1], "    PID      local     budget        far  faults/s  stall accur. command");
         assert_eq!(lines[2], "   4711    500 MiB    512 MiB    1.5 GiB        33    0 %   92 % ./job 4711 wit…");
         assert_eq!(lines[20], "./job 4711 with arguments");
-        assert_eq!(lines[21], "inline, 2 processes, up 1h 1m 40s; RAM 700 MiB, managed 2 GiB");
+        assert_eq!(lines[21], "inline, 2 processes, up 1h 1m 40s; RAM 700 MiB, managed 2 GiB, copies 36 MiB");
         assert_eq!(lines[22], "123,456 major and 5 minor faults, stalled 1.0 s; 1,000 pages prefetched");
         assert!(lines.iter().all(|line| line.chars().count() <= 80));
     }
