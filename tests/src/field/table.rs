@@ -63,7 +63,7 @@ pub const DOCUMENTED: [(&str, &str); 4] = [
     ("CPython's warning at a fork, for which it counts threads in `/proc/self/stat`", "../compatibility.md#limits"),
 ];
 
-const MEMORY: [Case; 18] = [
+const MEMORY: [Case; 20] = [
     case("by_number", "maps, drops and unmaps by libc's `syscall`, as SBCL does", program("mapped_by_number", &[])),
     case(
         "by_instruction",
@@ -115,11 +115,14 @@ const MEMORY: [Case; 18] = [
         "reserves 2 TiB across the beginning of the far range, opens a part there, drops some, gives all back",
         program("field/addresses", &["across"]),
     ),
+    case("across_end", "the same with 1 TiB across its end", program("field/addresses", &["end"])),
     case(
         "reserved",
         "reserves 8 TiB and opens parts of it, as MariaDB does for its buffer pool",
         program("field/addresses", &["reserve"]),
     ),
+    case("reserved_huge", "reserves 64 TiB, as engines of WebAssembly do", program("field/addresses", &["huge"]))
+        .near(),
     case(
         "stack_unlimited",
         "has a stack without a limit, so that the kernel maps libraries a third up and all else above",
@@ -229,7 +232,7 @@ const BETWEEN: [Case; 13] = [
 
 const DEAF: Outcome = Named("a process with little far memory, which cannot be asked for its pages yet");
 
-const CHILDREN: [Case; 25] = [
+const CHILDREN: [Case; 30] = [
     case("no_descriptor_left", "forks without a free descriptor", program("full_table", &["full"])),
     case(
         "shared_files_clone",
@@ -273,6 +276,27 @@ const CHILDREN: [Case; 25] = [
         "it and its parent read and write each other's memory, which is the same",
         program("field/tasks", &["old", "peer"]),
     ),
+    case(
+        "task_stack",
+        "its stack is a block of `malloc`'s; it reads a file by stdio and allocates",
+        program("field/heap_stacks", &["task"]),
+    ),
+    case(
+        "task_stack_vfork",
+        "the same while its parent sleeps (`CLONE_VFORK`)",
+        program("field/heap_stacks", &["vfork"]),
+    ),
+    case(
+        "task_stack_thread",
+        "a thread that libc does not know, on such a stack",
+        program("field/heap_stacks", &["thread"]),
+    ),
+    case(
+        "reset_function",
+        "a child takes every signal's action back, works on evicted pages and calls exec",
+        program("field/reset_signals", &["function"]),
+    ),
+    case("reset_number", "the same by libc's `syscall`, as browsers do", program("field/reset_signals", &["number"])),
     case("vfork_old", "a child of vfork reads evicted pages", program("field/tasks", &["old", "vfork"])),
     case("vfork_own", "a child of vfork maps memory", program("field/tasks", &["own", "vfork"])),
 ];
@@ -364,7 +388,7 @@ const fn script(script: &'static str) -> Proof {
 
 const VALGRIND: Outcome = Refused("it runs under Valgrind");
 
-const OTHERS: [Case; 9] = [
+const OTHERS: [Case; 10] = [
     case("mpi", "Open MPI, two ranks", Proof::Test("lifecycle::real::mpi")),
     case("sbcl", "SBCL", Proof::Test("lifecycle::real::sbcl")),
     case("file", "file(1), which confines itself", Proof::Test("lifecycle::real::file")),
@@ -384,6 +408,11 @@ const OTHERS: [Case; 9] = [
         "chromium_sandboxed",
         "the same in its sandbox: each renderer is the process 1 of a PID namespace, without a file system",
         Proof::Test("lifecycle::real::chromium_sandboxed"),
+    ),
+    case(
+        "zgc",
+        "the JVM with ZGC, whose heap is a shared mapping: the kernel's, and counted as such",
+        Proof::Test("lifecycle::real::zgc"),
     ),
     case("valgrind", "echo under Valgrind", Proof::Test("lifecycle::real::valgrind")).but(VALGRIND, VALGRIND),
 ];

@@ -18,7 +18,7 @@ struct Real {
     words: fn(&Who) -> Result<Vec<String>>,
 }
 
-const REAL: [Real; 9] = [
+const REAL: [Real; 10] = [
     Real { name: "mpi", budget: "32M", missing: || missing(&["mpicc", "mpirun"]), words: mpi },
     Real { name: "sbcl", budget: "32M", missing: || missing(&["sbcl"]), words: sbcl },
     Real { name: "file", budget: "16M", missing: no_sandbox, words: file },
@@ -37,6 +37,7 @@ const REAL: [Real; 9] = [
         missing: || missing(&["chromium"]),
         words: |who| chromium(who, "$([ \"$(id -u)\" != 0 ] || echo --no-sandbox)"),
     },
+    Real { name: "zgc", budget: "64M", missing: || missing(&["java"]), words: zgc },
     Real { name: "valgrind", budget: "16M", missing: || no_file("/usr/bin/valgrind"), words: valgrind },
 ];
 
@@ -57,9 +58,18 @@ fn trial(real: &'static Real, way: Way) -> Trial {
         judge(&native, &ended, outcome, false)?;
         ensure!(native.code == 0 && !native.stdout.is_empty(), "natively: {native:?}");
         who.hand_over(&ended);
-        // What file(1) reads of its data is a mapping of a file, which is the kernel's.
-        if outcome == Outcome::AsNatively && real.name != "file" {
-            ended.expect_paging()?;
+        if outcome != Outcome::AsNatively {
+            return Ok(());
+        }
+        match real.name {
+            // What it reads of its data is a mapping of a file, which is the kernel's.
+            "file" => {}
+            "zgc" => {
+                let stats = ended.stats()?;
+                let shared = stats["unmanaged"]["shared_bytes"].as_u64();
+                ensure!(shared > Some(64 << 20), "its heap is not counted as shared: {stats}");
+            }
+            _ => drop(ended.expect_paging()?),
         }
         Ok(())
     })
@@ -127,6 +137,13 @@ fn chromium(who: &Who, sandbox: &str) -> Result<Vec<String>> {
          --dump-dom 'file://{page}#160'; code=$?; rm -rf \"$own\"; exit $code"
     );
     Ok(words(&["sh", "-c", &script]))
+}
+
+/// The JVM compiles its program itself.
+fn zgc(who: &Who) -> Result<Vec<String>> {
+    let source = who.bring(&places::program("runtimes/Records.java"))?;
+    let java = skips::find("java").context("java")?.display().to_string();
+    Ok(words(&[&java, "-XX:+UseZGC", "-Xmx240m", &source, "100"]))
 }
 
 fn valgrind(_: &Who) -> Result<Vec<String>> {
