@@ -149,7 +149,8 @@ const RUNTIMES: [Case; 14] = [
         "deepbind",
         "frees its memory in a library that it opened with `RTLD_DEEPBIND`, and the other way round",
         program("field/deepbind", &[]),
-    ),
+    )
+    .but(WITHOUT_DEEPBIND, WITHOUT_DEEPBIND),
     case(
         "small_stacks",
         "has threads on the smallest stacks that POSIX allows, as the D runtime's collector has, and calls on far memory there",
@@ -181,6 +182,7 @@ const RUNTIMES: [Case; 14] = [
     .but(Refused("leaves no room to redirect"), AsNatively),
 ];
 
+const WITHOUT_DEEPBIND: Outcome = Named("libstdc++.so.6 is opened without RTLD_DEEPBIND");
 const TAKEN: Outcome = Refused("something was mapped at 0x490000000000");
 
 const BETWEEN: [Case; 13] = [

@@ -2,7 +2,7 @@
 //!
 //! A library that is opened with `RTLD_DEEPBIND` is opened without: its own calls of malloc(3), free(3), mmap(2) and fork(2) would be bound to
 //! libc's functions, and libc's free would get blocks of the far heap, and end the program. PHP opens its extensions so. What is lost is that the
-//! library's definitions are preferred to the program's where both have the same name.
+//! library's definitions are preferred to the program's where both have the same name; a message says so.
 //!
 //! A function of libc's that a program asks for by a handle of libc, as Python's ctypes and Java's foreign functions do, is ours where we have it:
 //! the one to which the program's own calls are bound. What libc and this library ask for is libc's, and so is what a program or another
@@ -10,8 +10,11 @@
 
 use super::next_symbol::Next;
 use crate::caller;
+use hinterland_sys::thread;
+use hinterland_units::Foreign;
 use libc::{c_char, c_int, c_void};
-use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering::Relaxed};
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering::Relaxed};
 
 static NEXT_DLOPEN: Next = Next::new(c"dlopen");
 #[used]
@@ -26,8 +29,24 @@ pub(crate) fn bind_to_ours() {
     FLAGS.store(!libc::RTLD_DEEPBIND, Relaxed);
 }
 
-extern "C" fn next_dlopen() -> *mut c_void {
+extern "C" fn next_dlopen(file: *const c_char, flags: c_int) -> *mut c_void {
+    if flags & !FLAGS.load(Relaxed) != 0 && !file.is_null() {
+        // SAFETY: dlopen's contract.
+        say_without_deepbind(unsafe { CStr::from_ptr(file) });
+    }
     NEXT_DLOPEN.find()
+}
+
+/// Once: programs that open one library so open them all.
+fn say_without_deepbind(file: &CStr) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if !SAID.swap(true, Relaxed) {
+        thread::write_stderr(&format!(
+            "hinterland: {} is opened without RTLD_DEEPBIND, because its calls of malloc must lead to Hinterland's: where it and the program define \
+             the same name, it uses the program's\n",
+            Foreign(&file.to_string_lossy())
+        ));
+    }
 }
 
 /// libc's dlsym(3), which cannot be looked up by itself.
@@ -40,8 +59,7 @@ extern "C" fn next_dlsym() -> *mut c_void {
     // Where it has been since libdl is part of libc, and its first place.
     let versions = [c"GLIBC_2.34", c"GLIBC_2.2.5"];
     // SAFETY: both names are C strings.
-    let look_up =
-        |version: &std::ffi::CStr| unsafe { libc::dlvsym(libc::RTLD_NEXT, c"dlsym".as_ptr(), version.as_ptr()) };
+    let look_up = |version: &CStr| unsafe { libc::dlvsym(libc::RTLD_NEXT, c"dlsym".as_ptr(), version.as_ptr()) };
     let found = versions.into_iter().map(look_up).find(|found| !found.is_null());
     let found = found.expect("libc has a dlsym of one of these versions on x86-64");
     FOUND.store(found, Relaxed);
@@ -69,7 +87,7 @@ unsafe extern "C" fn by_handle(
     if caller::is_internal(bound as usize) && behind_ours == found { bound } else { found }
 }
 
-/// The code of a function that takes two arguments: looks libc's up, by `$next`, and goes on with that in `rax` and with the caller's return
+/// The code of a function that takes two arguments: looks libc's up, by `$next`, which gets both, and goes on with that in `rax` and with the caller's return
 /// address, by which libc knows whose search path counts, and in which namespace.
 macro_rules! goes_on_in_libc {
     ($next:ident, $($line:literal),+; $($operand:tt)+) => {
