@@ -158,7 +158,7 @@ const RUNTIMES: [Case; 14] = [
     ),
     case(
         "backtrace",
-        "walks the stack from a signal's handler, through libc's `syscall`",
+        "walks the stack from a signal's handler, through libc's `syscall` and a change of the mask in libc",
         program("field/backtrace", &[]),
     )
     .near(),

@@ -7,10 +7,9 @@
 //! ```text
 //! site:  jmp stub; ud2                          was: mov eax, NUMBER; syscall
 //! stub:  lea rsp, [rsp-128]                     below what the interrupted function may keep under its stack pointer
+//!        lea rcx, [site+7]; push rcx            the way back, in libc: whoever walks the stack finds a description there
 //!        mov eax, NUMBER
-//!        call [entry]                           keeps all registers that `syscall` keeps, and calls `answer`
-//!        lea rsp, [rsp+128]
-//!        jmp site+7
+//!        jmp [entry]                            keeps all registers that `syscall` keeps, calls `answer`, returns and frees the 128 bytes
 //! ```
 //! clone3(2) has a stub of another kind, because its child begins at the next instruction, perhaps on another stack: the call is made in
 //! the stub, with no frame of ours. With `CLONE_CLEAR_SIGHAND`, which `posix_spawn` asks for since glibc 2.38, the kernel would take our
@@ -127,16 +126,17 @@ pub(super) fn jump(at: usize, target: usize) -> Option<[u8; LOAD_BYTES]> {
 /// What fills the rest of a stub.
 const INT3: u8 = 0xcc;
 
-/// A stub at `stub` that calls `answer`; the address of `entry` lies at `entry`, and the code goes on at `back`.
+/// A stub at `stub` that has `answer` called; the address of `entry` lies at `entry`, and the code goes on at `back`.
 fn answering(stub: usize, entry: usize, back: usize, number: i32) -> Option<[u8; STUB_BYTES]> {
     let mut code = Vec::with_capacity(STUB_BYTES);
     code.extend([0x48, 0x8d, 0x64, 0x24, 0x80]); // lea rsp, [rsp-128]
+    code.extend([0x48, 0x8d, 0x0d]); // lea rcx, [rip + back]
+    code.extend(distance(stub + code.len() + 4, back)?);
+    code.push(0x51); // push rcx
     code.push(0xb8); // mov eax, number
     code.extend(number.to_le_bytes());
-    code.extend([0xff, 0x15]); // call [rip + entry]
+    code.extend([0xff, 0x25]); // jmp [rip + entry]
     code.extend(distance(stub + code.len() + 4, entry)?);
-    code.extend([0x48, 0x83, 0xec, 0x80]); // sub rsp, -128: the flags are free, as after any system call
-    code.extend(jump(stub + code.len(), back)?);
     code.resize(STUB_BYTES, INT3);
     code.try_into().ok()
 }
@@ -177,9 +177,12 @@ core::arch::global_asm!(
     ".type hinterland_site_entry, @function",
     "hinterland_site_entry:",
     ".cfi_startproc",
+    // The return address, and the 128 bytes above it.
+    ".cfi_def_cfa_offset 136",
+    ".cfi_offset rip, -136",
     "push rbp",
-    ".cfi_def_cfa_offset 16",
-    ".cfi_offset rbp, -16",
+    ".cfi_def_cfa_offset 144",
+    ".cfi_offset rbp, -144",
     "mov rbp, rsp",
     ".cfi_def_cfa_register rbp",
     // The arguments, from the last to the first, so that they are an array: and at once kept.
@@ -235,8 +238,8 @@ core::arch::global_asm!(
     "pop r8",
     "pop r9",
     "pop rbp",
-    ".cfi_def_cfa rsp, 8",
-    "ret",
+    ".cfi_def_cfa rsp, 136",
+    "ret 128",
     ".cfi_endproc",
     ".size hinterland_site_entry, . - hinterland_site_entry",
     ".popsection",
@@ -273,13 +276,10 @@ mod tests {
         let code = answering(stub, entry, back, 14).unwrap();
         let all: Vec<_> = Decoder::with_ip(64, &code, stub as u64, DecoderOptions::NONE).into_iter().take(5).collect();
         let codes: Vec<_> = all.iter().map(|one| one.code()).collect();
-        assert_eq!(
-            codes,
-            [Code::Lea_r64_m, Code::Mov_r32_imm32, Code::Call_rm64, Code::Sub_rm64_imm8, Code::Jmp_rel32_64]
-        );
-        assert_eq!(all[1].immediate(1), 14);
-        assert_eq!(all[2].memory_displacement64(), entry as u64);
-        assert_eq!(all[4].near_branch_target(), back as u64);
+        assert_eq!(codes, [Code::Lea_r64_m, Code::Lea_r64_m, Code::Push_r64, Code::Mov_r32_imm32, Code::Jmp_rm64]);
+        assert_eq!(all[1].memory_displacement64(), back as u64);
+        assert_eq!(all[3].immediate(1), 14);
+        assert_eq!(all[4].memory_displacement64(), entry as u64);
         assert_eq!(jump(0, 1 << 40), None, "out of reach");
     }
 
