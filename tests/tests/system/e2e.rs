@@ -18,13 +18,16 @@ pub fn trials(natives: &Arc<Natives>) -> Vec<Trial> {
 }
 
 /// The test of one run. The name of one at full size ends with the size in MiB.
-fn trial(Run { scenario, variant, size_bytes }: Run, natives: Arc<Natives>) -> Trial {
+fn trial(run: Run, natives: Arc<Natives>) -> Trial {
+    let Run { scenario, variant, size_bytes } = run;
     let obstacle = || skips::missing(scenario.needs).or_else(skips::no_userfaultfd);
     let size = if size_bytes == SMALL_SIZE_BYTES { String::new() } else { format!("::{}M", size_bytes / MIB) };
     suite::trial(format!("e2e::{}::{variant}{size}", scenario.name), obstacle, move || {
         let (place, native) = natives.of(scenario, size_bytes)?;
         let slot = Slot::take(&natives.slots);
-        compare(scenario, variant, &place.in_slot(slot.number), &native)
+        compare(scenario, variant, &place.in_slot(slot.number), &native)?;
+        natives.passed.lock().unwrap_or_else(PoisonError::into_inner).push(run);
+        Ok(())
     })
 }
 
@@ -44,11 +47,12 @@ fn compare(scenario: &Scenario, variant: Variant, place: &Place, native: &native
 /// A scenario that was prepared, and run natively, at one size.
 type NativeRun = Arc<Once<(Place, Arc<native::Native>)>>;
 
-/// Native runs, made when the first test needs them; and the places of the managed ones that are under way.
+/// Native runs, made when the first test needs them; the places of the managed ones that are under way, and those that have passed.
 #[derive(Default)]
 pub struct Natives {
     runs: Mutex<HashMap<(&'static str, u64), NativeRun>>,
     slots: Mutex<HashSet<usize>>,
+    passed: Mutex<Vec<Run>>,
 }
 
 /// A place that no other run uses meanwhile.
@@ -73,6 +77,18 @@ impl Drop for Slot<'_> {
 }
 
 impl Natives {
+    /// Prints which pairs of settings met in the runs that have passed, if there were any.
+    pub fn print_pairs(&self) {
+        let passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
+        let (met, all) = runs::pairs_met(&passed);
+        if !passed.is_empty() {
+            let count = passed.len();
+            println!(
+                "{count} runs of programs passed; in them {met} of {all} pairs of program, fault path, feature set and far memory met"
+            );
+        }
+    }
+
     /// The inputs of a program at this size and its native run.
     pub fn of(&self, scenario: &'static Scenario, size_bytes: u64) -> Result<(Place, Arc<native::Native>)> {
         // Tests of other programs need not wait while this one is prepared and run.
