@@ -1,14 +1,16 @@
-//! The commands and flags that documents show are those of the real command line, and so are the examples of `--help`.
+//! The commands and flags that documents show are those of the real command line, and so are the examples of `--help`. The values of settings
+//! and the URLs of far memory are read, too, as the launcher reads them.
 //!
 //! Commands stand in code blocks, as whole lines, and in code spans, where they may be shortened: a span may leave out what is required
-//! (`hinterland run --stats FILE`), and `[--json]` stands for `--json`.
+//! (`hinterland run --stats FILE`), name a value (`--far URL`), and `[--json]` stands for `--json`.
 
 use crate::files;
 use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser};
+use clap::{ArgMatches, CommandFactory, Parser};
+use hinterland_abi::{LauncherSettings, SETTINGS, Settings, variables};
 use hinterland_bench::Cli as Bench;
 use hinterland_cli::Cli as Hinterland;
-use pulldown_cmark::{Event, Tag, TagEnd};
+use pulldown_cmark::{CodeBlockKind, Event, Tag, TagEnd};
 use std::collections::HashSet;
 use std::path::Path;
 
@@ -19,22 +21,38 @@ const OF_FLAGS: [&str; 3] = ["README.md", "docs/guide", "docs/reference"];
 /// Flags of other commands that these documents name, and the one that stands among a compiler's words.
 const FOREIGN: [&str; 4] = ["--full", "--cap-add", "--device", "--far-plan"];
 
-/// Lines of code blocks, continued ones joined, and code spans.
-fn code(text: &str) -> (Vec<String>, Vec<String>) {
-    let (mut lines, mut spans, mut block) = (Vec::new(), Vec::new(), None);
+/// Commands that take settings of a run.
+const TAKE_SETTINGS: [&str; 5] = ["run", "profile", "trace", "optimize", "set"];
+
+/// What a document shows as code.
+#[derive(Default)]
+struct Code {
+    /// Lines of code blocks, continued ones joined.
+    lines: Vec<String>,
+    /// Code spans.
+    spans: Vec<String>,
+    /// Code blocks that are TOML.
+    tables: Vec<String>,
+}
+
+fn code(text: &str) -> Code {
+    let (mut code, mut block) = (Code::default(), None);
     for event in pulldown_cmark::Parser::new(text) {
         match event {
-            Event::Start(Tag::CodeBlock(_)) => block = Some(String::new()),
-            Event::End(TagEnd::CodeBlock) => {
-                let block = block.take().unwrap_or_default().replace("\\\n", " ");
-                lines.extend(block.lines().map(str::to_owned));
+            Event::Start(Tag::CodeBlock(kind)) => {
+                block = Some((matches!(kind, CodeBlockKind::Fenced(name) if &*name == "toml"), String::new()));
             }
-            Event::Text(text) => block.iter_mut().for_each(|block| block.push_str(&text)),
-            Event::Code(span) => spans.push(span.into_string()),
+            Event::End(TagEnd::CodeBlock) => match block.take() {
+                Some((true, table)) => code.tables.push(table),
+                Some((false, shell)) => code.lines.extend(shell.replace("\\\n", " ").lines().map(str::to_owned)),
+                None => {}
+            },
+            Event::Text(text) => block.iter_mut().for_each(|(_, block)| block.push_str(&text)),
+            Event::Code(span) => code.spans.push(span.into_string()),
             _ => {}
         }
     }
-    (lines, spans)
+    code
 }
 
 /// The words of each `hinterland` command in a line of shell, or why it cannot be read.
@@ -83,7 +101,11 @@ fn refusal(words: &[String], is_span: bool) -> Option<String> {
     let of_bench = words.get(1).is_some_and(|word| word == "bench");
     let error = match of_bench {
         true => Bench::try_parse_from(&words[1..]).err(),
-        false => Hinterland::try_parse_from(words).err(),
+        false => match Hinterland::command().try_get_matches_from(words) {
+            Ok(given) if !is_span => return unread(&given).map(|why| format!("`{}`: {why}", words.join(" "))),
+            Ok(_) => None,
+            Err(error) => Some(error),
+        },
     }?;
     let is_answer = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
     let is_short = matches!(
@@ -96,6 +118,57 @@ fn refusal(words: &[String], is_span: bool) -> Option<String> {
     (!is_taken).then(|| format!("`{}`: {}", words.join(" "), error.to_string().lines().next().unwrap_or_default()))
 }
 
+/// Why a value or a URL among a command's settings is none, if one is.
+fn unread(given: &ArgMatches) -> Option<String> {
+    let (name, given) = given.subcommand()?;
+    let values = |given: &ArgMatches, id: &str| -> Vec<String> {
+        given.try_get_many::<String>(id).ok().flatten().map(|values| values.cloned().collect()).unwrap_or_default()
+    };
+    let wrong = TAKE_SETTINGS.contains(&name).then(|| {
+        let added = ["add_far", "drop_far"].iter().flat_map(|id| values(given, id)).find_map(|url| wrong_url(&url));
+        added.or_else(|| wrong_setting(|setting| values(given, setting).join(" ")))
+    });
+    wrong.flatten().or_else(|| unread(given))
+}
+
+/// Why one of a run's settings cannot be used, if one cannot; `text` has the values by the settings' names.
+fn wrong_setting(text: impl Fn(&str) -> String) -> Option<String> {
+    let name =
+        |variable: &str| SETTINGS.iter().find(|setting| setting.variable == variable).map(|setting| setting.name);
+    let read = |variable: &str| name(variable).map(&text);
+    let wrong = Settings::from_env(read).err().or_else(|| LauncherSettings::from_env(read).err());
+    let far = read(variables::FAR).unwrap_or_default();
+    wrong.map(|(variable, why)| format!("{variable} {why}")).or_else(|| far.split(' ').find_map(wrong_url))
+}
+
+/// Why a URL is none; the shell puts a path in the place of this variable.
+fn wrong_url(url: &str) -> Option<String> {
+    let error = hinterland_backend::parse(&url.replace("$XDG_RUNTIME_DIR", "/run/user/1000"))
+        .err()
+        .filter(|_| !url.is_empty())?;
+    Some(error.to_string())
+}
+
+/// Why a TOML block is none, or the settings in it cannot be used. Of a compiler's plan, the form alone is looked at.
+fn wrong_table(text: &str) -> Option<String> {
+    let table: toml::Table = match toml::from_str(text) {
+        Ok(table) => table,
+        Err(error) => return Some(error.to_string()),
+    };
+    if table.contains_key("hinterland-plan") {
+        return None;
+    }
+    let words = |value: &toml::Value| match value {
+        toml::Value::String(text) => text.clone(),
+        toml::Value::Array(values) => values.iter().filter_map(toml::Value::as_str).collect::<Vec<_>>().join(" "),
+        toml::Value::Boolean(value) => u8::from(*value).to_string(),
+        value => value.to_string(),
+    };
+    let unknown = table.keys().find(|key| !SETTINGS.iter().any(|setting| setting.key() == **key));
+    let unknown = unknown.map(|key| format!("`{key}` is no setting"));
+    unknown.or_else(|| wrong_setting(|name| table.get(&name.replace('-', "_")).map_or_else(String::new, words)))
+}
+
 /// The long flags of a command and of all its subcommands.
 fn flags(command: &clap::Command) -> HashSet<String> {
     let own = command.get_arguments().filter_map(|argument| Some(format!("--{}", argument.get_long()?)));
@@ -104,8 +177,8 @@ fn flags(command: &clap::Command) -> HashSet<String> {
 
 /// What is wrong with the commands and, where they are looked at, the flags of a document; and how many commands it has.
 fn wrong(document: &Path, text: &str) -> (Vec<String>, usize) {
-    let (lines, spans) = code(text);
-    let (mut wrong, mut seen) = (Vec::new(), 0);
+    let Code { lines, spans, tables } = code(text);
+    let (mut wrong, mut seen): (Vec<String>, _) = (tables.iter().filter_map(|table| wrong_table(table)).collect(), 0);
     for (line, is_span) in lines.iter().map(|line| (line, false)).chain(spans.iter().map(|span| (span, true))) {
         match commands(line) {
             Ok(commands) => {
@@ -216,7 +289,7 @@ fn wrong_numbers_are_refused_in_words() {
 fn what_is_not_real_is_seen() {
     let of = |text: &str| wrong(Path::new("docs/guide/x.md"), text);
     let real = "`hinterland run --stats FILE`, `--local 1G`, `--help`, `node`\n\n```\n$ sudo target/release/hinterland run --local 1G \\\n    \
-                --far 'a b' -- sh -c 'x --no-such' > out 2>&1 && hinterland doctor [--json]\nhinterland: job ended\n\
+                --far 'file:/mnt/a?size=1G' -- sh -c 'x --no-such' > out 2>&1 && hinterland doctor [--json]\nhinterland: job ended\n\
                 hinterland bench paging --size 1G   # a comment\nA=1 hinterland node --capacity 16G & other --flag\n```\n";
     assert_eq!(of(real), (Vec::new(), 5));
     for text in [
@@ -230,6 +303,16 @@ fn what_is_not_real_is_seen() {
         "`hinterland rnu`",
         "`--no-such-flag`",
         "`--no-such-flag=SIZE`",
+        "```\nhinterland run --evict nonsense --local 1G -- true\n```",
+        "```\nhinterland run --far compresed:4G --local 1G -- true\n```",
+        "```\nhinterland run --far compressed:4G?x=1 --local 1G -- true\n```",
+        "```\nhinterland run --local 1 -- true\n```",
+        "```\nhinterland profile -o a.profile --local 1G --prefetch x -- true\n```",
+        "```\nhinterland set 4711 --add-far tcp//c\n```",
+        "```\nhinterland set 4711 --block 3K\n```",
+        "```toml\nlocal = \"1G\"\nevict = \"x\"\n```",
+        "```toml\nno_such = \"1G\"\n```",
+        "```toml\nlocal = 1G\n```",
     ] {
         assert_eq!(of(text).0.len(), 1, "{text}");
     }
