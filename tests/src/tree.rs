@@ -83,12 +83,9 @@ mod tests {
 
     #[test]
     fn follows_children() {
-        let mut child = Command::new("sh").args(["-c", "sleep 5 & wait"]).spawn().unwrap();
+        let mut child = Command::new("sh").args(["-c", "sleep 98762 & wait"]).spawn().unwrap();
         let pid = i32::try_from(child.id()).unwrap();
-        let begun = std::time::Instant::now();
-        while descendants(pid).is_empty() && begun.elapsed() < std::time::Duration::from_secs(10) {
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        }
+        hinterland_testkit::wait_until("a child", || !descendants(pid).is_empty());
         let below = descendants(pid);
         assert_eq!(below.len(), 1);
         assert_eq!(sample(Pid::from_raw(pid)).processes, 2);

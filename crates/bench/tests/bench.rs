@@ -1,5 +1,6 @@
 //! The bench as a user runs it: its JSON's names, its refusals, and that it leaves the machine as it was, however it ends.
 
+use hinterland_testkit::{HANG, wait_until};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -238,14 +239,6 @@ fn start_rivals(disk: &Path) -> Child {
         .unwrap()
 }
 
-fn wait_until(what: &str, condition: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < Duration::from_secs(30), "{what}: not within 30 s");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
-
 /// While it runs a program, it has a directory with what that reads and writes. The program does not end by itself, and writes until it ends.
 #[test]
 fn a_bench_that_is_ended_leaves_neither_files_nor_programs() {
@@ -281,7 +274,7 @@ fn a_bench_that_is_ended_leaves_neither_files_nor_programs() {
     assert!(!child.wait().unwrap().success());
     let is_left = || Process::new(program).and_then(|process| process.stat()).is_ok_and(|stat| stat.state != 'Z');
     let begun = Instant::now();
-    while is_left() && begun.elapsed() < Duration::from_secs(10) {
+    while is_left() && begun.elapsed() < HANG {
         std::thread::sleep(Duration::from_millis(2));
     }
     let was_left = is_left();

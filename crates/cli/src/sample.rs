@@ -196,11 +196,7 @@ mod tests {
         assert!(!is_stopped(pid));
         let process = nix::unistd::Pid::from_raw(pid);
         nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGSTOP).unwrap();
-        let begun = std::time::Instant::now();
-        while !is_stopped(pid) {
-            assert!(begun.elapsed().as_secs() < 60, "it is not stopped");
-            std::thread::yield_now();
-        }
+        hinterland_testkit::wait_until("it is stopped", || is_stopped(pid));
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!is_stopped(pid));
@@ -217,11 +213,7 @@ mod tests {
         let shell = image(pid).unwrap();
         assert_eq!(image(pid), Some(shell));
         drop(child.stdin.take());
-        let begun = std::time::Instant::now();
-        while image(pid) == Some(shell) {
-            assert!(begun.elapsed().as_secs() < 10, "the image stays the same");
-            std::thread::yield_now();
-        }
+        hinterland_testkit::wait_until("another image", || image(pid) != Some(shell));
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(image(pid), None);

@@ -4,7 +4,7 @@ use hinterland_abi::PathChange;
 use hinterland_backend::{Backend, LoadItem, Location, OpenOptions, Priority, Timing, open, open_with};
 use hinterland_node::{Listening, Options, SLAB_BYTES};
 use hinterland_testkit::contract::{fuzz, fuzz_threads, load, page_of, store, with_fork};
-use hinterland_testkit::{Rng, maintain_until, patient, wait_until};
+use hinterland_testkit::{HANG, Rng, maintain_until, patient, wait_until};
 use hinterland_units::{PAGE_BYTES, PageBytes};
 use hinterland_wire::{
     Endpoint, Features, Grant, HEADER_BYTES, Header, Hello, Kind, Range, Reply, Request, WELCOME_BYTES, Welcome,
@@ -240,7 +240,7 @@ impl Keeper {
     fn new(node: &Listening) -> Keeper {
         let Endpoint::Unix { path } = node.endpoint() else { panic!("a socket") };
         let mut stream = UnixStream::connect(path).expect("a connection");
-        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a limit");
+        stream.set_read_timeout(Some(HANG)).expect("a limit");
         stream.write_all(&Hello::ours().encode()).expect("sent");
         let mut welcome = [0; WELCOME_BYTES];
         stream.read_exact(&mut welcome).expect("a welcome");

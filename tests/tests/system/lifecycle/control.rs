@@ -192,7 +192,6 @@ fn ram_without_room(name: &str, path: &'static str) -> Result<()> {
     wait_for_socket(&running)?;
     let said = set_ram(&running, "40M")?.expect(1, "that of RAM 40 MiB")?;
     ensure!(said.stderr.contains("the change is not made yet by hold ("), "{}", said.stderr);
-    std::thread::sleep(Duration::from_millis(500));
     set_ram(&running, "150M")?.expect(0, "RAM budget of 150 MiB")?;
     kill(Pid::from_raw(*running.below().first().context("the program runs")?), Signal::SIGTERM)?;
     let ended = running.end()?;
