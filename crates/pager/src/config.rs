@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// See the module.
 pub struct Config {
-    /// Who serves faults. Must be the path that the userfaultfd was opened for.
+    /// Which thread serves faults. Must be the path that the userfaultfd was opened for.
     pub path: FaultPath,
     /// First address of the far range.
     pub base: usize,

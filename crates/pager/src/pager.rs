@@ -255,7 +255,7 @@ impl Pager {
         self.pages.fatal(message)
     }
 
-    /// Who serves faults.
+    /// Which thread serves faults.
     pub fn path(&self) -> FaultPath {
         self.pages.path
     }

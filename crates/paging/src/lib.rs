@@ -21,6 +21,7 @@ mod account;
 mod decision_log;
 mod departure;
 mod dirty_share;
+mod fault_path;
 mod prefetch_cache;
 mod read_ahead;
 mod reclaim;
@@ -31,6 +32,7 @@ pub use account::{Account, BOUND_MIN, margin, reserve};
 pub use decision_log::{Begin, Entry, GiveBack, HEAD_BYTES, Log, LogError, Place, Step, entry_bytes, head};
 pub use departure::{Way, by_copy, runs_of_victims, ways};
 pub use dirty_share::{JUDGED_PAGES, PATCH_GRANULES_MAX, hashed_of};
+pub use fault_path::FaultPath;
 pub use prefetch_cache::{
     CachedSlots, Dropped, KEY_SLOTS, SlotBody, TakenSlot, make_room, pages_for_windows, take_slot, waiting_pages_max,
 };

@@ -2,14 +2,7 @@
 //!
 //! The evictor and the read-ahead thread are taken to have processors of their own.
 
-/// Who serves faults.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum FaultPath {
-    /// A thread beside the program's.
-    Monitor,
-    /// The thread that faults.
-    Inline,
-}
+use hinterland_paging::FaultPath;
 
 /// Processor time of single steps, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

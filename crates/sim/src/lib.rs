@@ -25,9 +25,10 @@ mod replay;
 mod tape;
 mod workload;
 
-pub use costs::{Costs, FaultPath};
+pub use costs::Costs;
 pub use figures::Figures;
 pub use hinterland_backend::{Direction, Duplex, Link, LinkError, LinkModel, LinkShare, Priority};
+pub use hinterland_paging::FaultPath;
 pub use replay::{Difference, ReplayError, Replayed, replay};
 pub use tape::follow;
 pub use workload::{Collector, Touch, Workload, WorkloadError, pages_in_order};
@@ -55,7 +56,7 @@ pub struct Setup {
     pub local: Budget,
     /// The way to far memory.
     pub link: LinkModel,
-    /// Who serves faults: it decides which pages leave together.
+    /// Which thread serves faults: it decides which pages leave together.
     pub fault_path: FaultPath,
     /// What the pager's work costs.
     pub costs: Costs,

@@ -62,7 +62,7 @@ pub struct NodesArgs {
     /// Rounds
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = whole_number::<u32>(.., "--repeat 5"))]
     repeat: u32,
-    /// Who serves faults: inline, monitor, auto (this program makes system calls without libc: auto is monitor)
+    /// Fault path: inline, monitor, auto (this program makes system calls without libc: auto is monitor)
     #[arg(long, default_value_t = FaultPathName::Inline, value_name = "PATH", value_parser = str::parse::<FaultPathName>)]
     fault_path: FaultPathName,
     /// Seed of contents and accesses

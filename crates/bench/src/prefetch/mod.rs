@@ -50,7 +50,7 @@ pub struct PrefetchArgs {
     /// Prefetchers. Default: none, readahead, readahead-vma, stride, leap, next-n, streams, auto
     #[arg(long, value_delimiter = ',', value_name = "PREFETCHER", value_parser = str::parse::<PrefetchName>)]
     prefetcher: Vec<PrefetchName>,
-    /// Who serves faults: inline, monitor, auto (this program makes system calls without libc: auto is monitor). Of several, targets are
+    /// Fault path: inline, monitor, auto (this program makes system calls without libc: auto is monitor). Of several, targets are
     /// judged with the last
     #[arg(long, value_delimiter = ',', default_value = "inline", value_name = "PATH", value_parser = str::parse::<FaultPathName>)]
     fault_path: Vec<FaultPathName>,
