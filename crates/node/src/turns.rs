@@ -175,7 +175,7 @@ mod tests {
         for (program, is) in programs.iter().enumerate() {
             (0..is.depth).for_each(|at| arrivals.push(std::cmp::Reverse((at as u64 * 1_000, program))));
         }
-        let mut seed = 1u64;
+        let mut random = hinterland_units::Rng(1);
         let mut now = 0;
         while now < until_ns {
             let next_arrival = arrivals.peek().map_or(u64::MAX, |std::cmp::Reverse((at, _))| *at);
@@ -199,8 +199,7 @@ mod tests {
             got[reply.program].bytes += bytes;
             got[reply.program].took_ns.push(done - reply.asked_ns);
             // A thought is between half and one and a half times as long.
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let think = if think_ns == 0 { 0 } else { think_ns / 2 + (seed >> 33) % think_ns };
+            let think = if think_ns == 0 { 0 } else { think_ns / 2 + random.below(think_ns) };
             arrivals.push(std::cmp::Reverse((done + think, reply.program)));
         }
         got

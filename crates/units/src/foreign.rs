@@ -119,11 +119,8 @@ mod tests {
     /// and a cut text is a beginning of it.
     #[test]
     fn of_any_text_nothing_hidden_is_left() {
-        let mut state = 0x9e37_79b9_7f4a_7c15u64;
-        let mut random = |below: u32| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            u32::try_from(state >> 33).unwrap_or(0) % below
-        };
+        let mut rng = crate::Rng(1);
+        let mut random = |below: u32| rng.below_u32(below);
         // Small ones, those of the ranges above, and any at all.
         let tops = [0x20, 0x100, 0x700, 0x2070, 0xffff, 0x0011_0000];
         for round in 0..20_000 {

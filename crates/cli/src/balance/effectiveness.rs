@@ -1,4 +1,4 @@
-//! Memory balance effectiveness (MBE), xDM §V-G: what it would bring a cluster if servers with much free memory lent it to those with little.
+//! Memory balance effectiveness (MBE), xDM §V-G: the gain of a cluster whose servers with much free memory lend it to those with little.
 //!
 //! ```text
 //! utilisation   0 ───────── α ─────────── β ───────── 100 %
@@ -177,12 +177,8 @@ mod tests {
     /// With α = β = t it is the mean distance from t, which is never below that of the mean (Jensen).
     #[test]
     fn with_one_threshold_it_is_the_mean_distance_from_it() {
-        let mut random = 12345u64;
-        let mut next = || {
-            random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            f64::from(u32::try_from(random >> 40).unwrap() % 10_001) / 100.0
-        };
-        let utilisations: Vec<f64> = (0..1000).map(|_| next()).collect();
+        let mut random = hinterland_units::Rng(12345);
+        let utilisations: Vec<f64> = (0..1000).map(|_| f64::from(random.below_u32(10_001)) / 100.0).collect();
         let mean = utilisations.iter().sum::<f64>() / 1000.0;
         for threshold in (0..=100).step_by(7) {
             let at = f64::from(u32::try_from(threshold).unwrap());

@@ -1,4 +1,4 @@
-//! `hinterland balance`: what it would bring a cluster if its servers shared their memory, from a public trace of it.
+//! `hinterland balance`: the gain of memory sharing in a cluster, estimated from a public trace of it.
 //!
 //! ```text
 //! FILE ─▶ usage (record by record) ─▶ utilisations ─▶ effectiveness of each pair of thresholds ─▶ table, JSON, picture
@@ -39,7 +39,7 @@ pub struct BalanceArgs {
     /// Above it, a server is high; pairs below alpha are left out. Default: as --alpha
     #[arg(long, value_name = "RANGE")]
     beta: Option<Thresholds>,
-    /// What is low or high
+    /// Unit of comparison
     #[arg(long, value_name = "WHAT", value_enum, default_value = "servers")]
     of: Of,
     /// Draw the effectiveness of all pairs into this file
@@ -55,7 +55,7 @@ pub struct BalanceArgs {
 enum Of {
     /// A server, by its mean over the trace.
     Servers,
-    /// A server at a moment, by each record: the cluster is balanced anew at every moment.
+    /// Each sample of a server: the cluster is balanced anew at every moment.
     Moments,
 }
 

@@ -2,6 +2,7 @@
 
 use hinterland_tape::tape::Tape;
 use hinterland_tape::{ForkPath, Head, Reference, Region, Writer, Written};
+use hinterland_units::Rng;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -135,7 +136,7 @@ fn a_run_says_what_the_pagers_work_costs_on_the_processors_that_there_are() {
     let usual = on("2", &[]);
     assert!(usual["costs"]["run"].is_null() && usual["costs"]["leave_ns"].as_u64().unwrap() < 10_000, "{usual}");
     let text = String::from_utf8(tape(&[path, "--local", "50%"]).stdout).unwrap();
-    assert!(text.contains("times are the least to expect (--run)"), "{text}");
+    assert!(text.contains("times are lower bounds (--run)"), "{text}");
     let text = String::from_utf8(tape(&[path, "--local", "50%", "--processors", "2", "--run", run]).stdout).unwrap();
     assert!(
         text.contains("10.0 µs for a page that comes, 10.0 for one that leaves, on 2 processors (as in "),
@@ -287,22 +288,16 @@ fn show_says_what_is_in_a_tape() {
     assert!(text.contains("16 MiB local of 32 MiB (lru)") && text.contains("16384 pages to fetch"), "{text}");
 }
 
-/// A number below `end`, of a generator with a state (Knuth's MMIX).
-fn below(state: &mut u64, end: usize) -> usize {
-    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-    usize::try_from(*state >> 33).unwrap() % end
-}
-
 /// A trace of a program with eight phases of 1024 pages, whose pages it touches in an order that the seed says; 0: in order of address.
 fn phased(directory: &Path, program: &str, seed: u64) -> String {
     let head = Head { program: program.into(), page_bytes: 4096, microset_pages: 64, ..Head::default() };
     let mut writer = Writer::new(Vec::new(), &head).unwrap();
     let region = writer.region(&Region { name: "far".into(), pages: u64::from(PAGES) }).unwrap();
-    let mut random = seed;
+    let mut random = Rng(seed);
     for turn in 0..8 * ROUNDS {
         let mut pages: Vec<u32> = (0..PAGES / 8).collect();
         for at in (1..pages.len()).rev().filter(|_| seed > 0) {
-            pages.swap(at, below(&mut random, at + 1));
+            pages.swap(at, random.index(at + 1));
         }
         for page in pages {
             writer.touch(&Reference { region, page: turn % 8 * (PAGES / 8) + page, ..Reference::default() }).unwrap();
@@ -385,9 +380,9 @@ fn runs_in_the_same_order_are_planned_and_what_has_nothing_in_common_is_not() {
         let path = directory.path().join(format!("all-{seed}.trace"));
         let mut writer = Writer::new(Vec::new(), &Head { page_bytes: 4096, ..Head::default() }).unwrap();
         let region = writer.region(&Region { name: "far".into(), pages: u64::from(PAGES) }).unwrap();
-        let mut random = seed;
+        let mut random = Rng(seed);
         for _ in 0..4 * PAGES {
-            let page = u32::try_from(below(&mut random, PAGES as usize)).unwrap();
+            let page = random.below_u32(PAGES);
             writer.touch(&Reference { region, page, ..Reference::default() }).unwrap();
         }
         writer.finish().unwrap();

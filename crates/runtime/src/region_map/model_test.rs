@@ -1,21 +1,10 @@
 //! `RegionMap` against a model with one entry for each page: every answer equal, every invariant held.
 
 use super::runs::{Attributes, Kind, RegionMap, Run};
+use hinterland_units::Rng;
 
 const PAGES: u32 = 96;
 const END_PAGES: u32 = 3;
-
-/// SplitMix64 (Steele, Lea, Flood 2014).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u32) -> u32 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        u32::try_from((z ^ (z >> 31)) % u64::from(bound)).unwrap()
-    }
-}
 
 /// One entry for each page; `None` is free.
 struct Model(Vec<Option<Attributes>>);
@@ -42,22 +31,22 @@ impl Model {
     }
 }
 
-fn any_attributes(random: &mut Random) -> Attributes {
+fn any_attributes(random: &mut Rng) -> Attributes {
     let kinds = [Kind::Mapping, Kind::Heap, Kind::Foreign];
-    Attributes::plain(kinds[random.below(3) as usize], i32::try_from(random.below(2)).unwrap())
+    Attributes::plain(kinds[random.below_u32(3) as usize], i32::try_from(random.below_u32(2)).unwrap())
 }
 
-fn any_range(random: &mut Random) -> (u32, u32) {
-    let first = random.below(PAGES);
-    (first, 1 + random.below((PAGES - first).min(24)))
+fn any_range(random: &mut Rng) -> (u32, u32) {
+    let first = random.below_u32(PAGES);
+    (first, 1 + random.below_u32((PAGES - first).min(24)))
 }
 
-fn step(random: &mut Random, region_map: &mut RegionMap, model: &mut Model) {
+fn step(random: &mut Rng, region_map: &mut RegionMap, model: &mut Model) {
     let (first, count) = any_range(random);
     let attributes = any_attributes(random);
-    match random.below(5) {
+    match random.below_u32(5) {
         0 => {
-            let alignment = 1 << random.below(5);
+            let alignment = 1 << random.below_u32(5);
             match region_map.place(count, alignment, attributes) {
                 Some(place) => {
                     let inside = place >= END_PAGES && place + count <= PAGES - END_PAGES;
@@ -86,7 +75,7 @@ fn step(random: &mut Random, region_map: &mut RegionMap, model: &mut Model) {
             model.fill(first, count, None);
         }
         3 => {
-            let wipe = random.below(2) == 0;
+            let wipe = random.below_u32(2) == 0;
             let change = |a: &mut Attributes| a.wiped = wipe;
             region_map.update(first, count, change);
             model.0[first as usize..][..count as usize].iter_mut().flatten().for_each(change);
@@ -98,7 +87,7 @@ fn step(random: &mut Random, region_map: &mut RegionMap, model: &mut Model) {
 #[test]
 fn agrees_with_a_page_by_page_model() {
     for seed in 0..64 {
-        let mut random = Random(seed);
+        let mut random = Rng(seed);
         let (mut region_map, mut model) = (RegionMap::closed(), Model(vec![None; PAGES as usize]));
         region_map.open(PAGES, END_PAGES);
         for _ in 0..4_000 {

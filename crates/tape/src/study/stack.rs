@@ -171,15 +171,7 @@ impl StackDistances {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// SplitMix64.
-    fn random(state: &mut u64) -> u64 {
-        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = *state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
+    use hinterland_units::Rng;
 
     #[test]
     fn a_loop_misses_always_or_never() {
@@ -195,14 +187,14 @@ mod tests {
 
     #[test]
     fn agrees_with_an_lru_stack() {
-        let mut state = 5;
+        let mut random = Rng(5);
         let mut distances = StackDistances::default();
         let mut stack: Vec<u64> = Vec::new();
         let mut misses = [0u64; 4];
         let sizes = [1, 10, 100, 250];
         for _ in 0..20_000 {
             // Small pages are touched more often.
-            let page = random(&mut state) % (random(&mut state) % 300 + 1);
+            let page = random.next_u64() % (random.next_u64() % 300 + 1);
             let depth = stack.iter().rev().position(|seen| *seen == page);
             let expected = depth.map_or(Recency::First, |depth| Recency::Distance(depth as u64 + 1));
             assert_eq!(distances.reference(page), expected);
@@ -217,8 +209,8 @@ mod tests {
 
     #[test]
     fn the_working_set_is_the_mean_over_all_windows() {
-        let mut state = 9;
-        let trace: Vec<u64> = (0..3000).map(|_| random(&mut state) % (random(&mut state) % 200 + 1)).collect();
+        let mut random = Rng(9);
+        let trace: Vec<u64> = (0..3000).map(|_| random.next_u64() % (random.next_u64() % 200 + 1)).collect();
         let mut distances = StackDistances::default();
         for page in &trace {
             distances.reference(*page);

@@ -41,11 +41,10 @@ pub fn trials() -> Vec<Trial> {
 fn lines(name: &str) -> Result<PathBuf> {
     let path = places::emptied(places::tests().join("lifecycle").join(format!("{}-input", name.replace("::", "-"))))?;
     let path = path.join("lines");
-    let mut state = 1u64;
+    let mut random = hinterland_units::Rng(1);
     let mut text = String::new();
     for _ in 0..500_000 {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        text += &format!("{state:020}\n");
+        text += &format!("{:020}\n", random.next_u64());
     }
     std::fs::write(&path, text)?;
     Ok(path)

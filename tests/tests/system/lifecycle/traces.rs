@@ -269,11 +269,10 @@ fn same_output(name: &str, options: &[&str], program: &[&str]) -> Result<PathBuf
 fn sort(name: &str) -> Result<()> {
     let directory = places::tests().join("lifecycle").join("traces-sort-input");
     let input = places::emptied(directory)?.join("lines");
-    let mut state = 1u64;
+    let mut random = hinterland_units::Rng(1);
     let mut text = String::new();
     for _ in 0..50_000 {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        text += &format!("{state:020}\n");
+        text += &format!("{:020}\n", random.next_u64());
     }
     std::fs::write(&input, text)?;
     let input = input.display().to_string();

@@ -66,12 +66,11 @@ mod tests {
 
     #[test]
     fn lengths_are_those_of_a_decoder_and_nothing_relative_is_movable() {
-        let mut state = 1u64;
+        let mut random = hinterland_units::Rng(1);
         let (mut movable, mut seen) = (0, std::collections::BTreeSet::new());
         for _ in 0..400_000 {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let mut code = (state >> 16).to_le_bytes().to_vec();
-            code.extend((state.rotate_left(23)).to_le_bytes());
+            let mut code = random.next_u64().to_le_bytes().to_vec();
+            code.extend(random.next_u64().to_le_bytes());
             let Some(found) = len(&code) else { continue };
             let one = Decoder::with_ip(64, &code, 0x1000, DecoderOptions::NONE).decode();
             if one.is_invalid() {
