@@ -1,7 +1,4 @@
 //! What libFuzzer runs: see `src/trace.rs`.
 #![no_main]
 
-#[path = "../src/trace.rs"]
-mod trace;
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| trace::run(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| hinterland_fuzz::trace::run(bytes));

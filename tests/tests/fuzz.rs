@@ -1,20 +1,13 @@
 //! What libFuzzer feeds, fed without it: the inputs that it has found (`fuzz/corpus`), and many others that come from a seed and
 //! from those. An input that makes a target panic is printed; `./dev fuzz` looks for new ones.
 
-#[path = "../../fuzz/src/node.rs"]
-mod node;
-#[path = "../../fuzz/src/tape.rs"]
-mod tape;
-#[path = "../../fuzz/src/trace.rs"]
-mod trace;
-#[path = "../../fuzz/src/wire.rs"]
-mod wire;
-#[path = "../../fuzz/src/words.rs"]
-mod words;
+#[path = "../../fuzz/src/lib.rs"]
+mod targets;
 
 use fastrand::Rng;
 use hinterland_tests::places;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use targets::{node, tape, trace, wire, words};
 
 /// Inputs from the seed for each target: `HINTERLAND_TEST_FUZZ_INPUTS`, else this many.
 const INPUTS: usize = 20_000;
