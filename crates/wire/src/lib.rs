@@ -25,6 +25,7 @@ mod endpoint;
 mod fair_link;
 mod handshake;
 mod header;
+mod limits;
 mod link_scheduler;
 mod lists;
 mod patches;
@@ -40,6 +41,9 @@ pub use endpoint::{Endpoint, EndpointError, PATH_BYTES_MAX, PORT, Protection, no
 pub use fair_link::{Channel, FairLink};
 pub use handshake::{Features, HELLO_BYTES, Hello, Outcome, WELCOME_BYTES, Welcome};
 pub use header::{HEADER_BYTES, Header, Kind, Priority};
+pub use limits::{
+    CONTROL_BYTES_MAX, DATA_BYTES_MAX, NAME_BYTES_MAX, RANGES_MAX, SESSION_ROWS_MAX, SLABS_MAX, WORDS_BYTES_MAX,
+};
 pub use link_scheduler::{LinkScheduler, LinkShare, Turn};
 pub use lists::{Checksums, Numbers, Range, Ranges};
 pub use patches::{GRANULE_BYTES, GRANULES, GranuleSet, PagePatch, Patches};
@@ -49,20 +53,6 @@ pub use statistics::{NodeRow, SessionRow, Statistics};
 
 /// The version that this crate speaks. 1: the first.
 pub const VERSION: u16 = 1;
-/// Ranges in one read or write.
-pub const RANGES_MAX: usize = 64;
-/// Bytes of data in one message: 64 pages.
-pub const DATA_BYTES_MAX: usize = 256 << 10;
-/// Bytes of a control part: what the longest, a full list of sessions, needs.
-pub const CONTROL_BYTES_MAX: usize = 16 << 10;
-/// Slabs named in one message.
-pub const SLABS_MAX: usize = 256;
-/// Bytes of a session's name.
-pub const NAME_BYTES_MAX: usize = 64;
-/// Bytes of the words in a refusal.
-pub const WORDS_BYTES_MAX: usize = 240;
-/// Sessions in one statistics reply; a node with more names the largest.
-pub const SESSION_ROWS_MAX: usize = 96;
 
 /// A session's number on its node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
