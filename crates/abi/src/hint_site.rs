@@ -17,7 +17,7 @@ macro_rules! hint_site_statistics {
             used_pages: u64 = "Of those, used: observed and inferred.";
             unused_pages: u64 = "Of those, left unused: observed and inferred.";
             refused_pages: u64 = "Pages that were not fetched because most of what the place names is useless.";
-            has_lost: u64 = "1: that is so now.";
+            has_lost: u64 = "1: throttled now: most of what the place names is not fetched.";
             runs: u64 = "Of a loop: runs that fetched ahead.";
             plain_runs: u64 = "Of a loop: runs for which nothing was far.";
             distance: u64 = "Of a loop: iterations ahead, the last time.";

@@ -57,7 +57,7 @@ pub enum NodeError {
         /// How often.
         times: u32,
     },
-    /// One side has not proved who it is.
+    /// One side is not authenticated.
     #[error("{words}")]
     Credentials {
         /// What is wrong with which.
@@ -105,7 +105,7 @@ impl NodeError {
         matches!(self, NodeError::Busy | NodeError::Refused { refusal: Refusal::Busy, .. })
     }
 
-    /// Whether one side has not proved who it is.
+    /// Whether one side is not authenticated.
     pub(crate) fn is_credentials(&self) -> bool {
         matches!(self, NodeError::Credentials { .. })
     }

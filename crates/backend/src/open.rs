@@ -96,8 +96,8 @@ pub enum OpenError {
         /// Why.
         error: NodeError,
     },
-    /// Nobody reads the directory.
-    #[error("'{0}': nobody reads this directory here; start the program with 'hinterland run'")]
+    /// A pool in etcd outside of a run: the launcher reads the directory.
+    #[error("'{0}': a pool in etcd needs the launcher; start the program with 'hinterland run'")]
     Directory(String),
     /// A pool with fewer nodes than copies.
     #[error("'{url}': {replicas} replicas need as many nodes, and {nodes} are registered there now")]

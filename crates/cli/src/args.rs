@@ -57,19 +57,20 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Say what this machine can do, what is missing, and the remedy for each.
     Doctor(DoctorArgs),
-    /// Replay a trace on the runtime's policies, over links that need not be there.
+    /// Replay a trace on the runtime's policies, over modelled links.
     Sim(Box<SimArgs>),
     /// Say which far memory suits a program, and how much local memory it needs.
     Advise(AdviseArgs),
     /// Submit a program to Slurm, with the memory and the far memory that it needs.
     Submit(SubmitArgs),
-    /// Lend this machine's memory to programs, or ask a node how it is.
+    /// Lend this machine's memory to programs, or show a node's state.
     Node(Box<NodeArgs>),
-    /// Say what it would bring a cluster if its servers shared their memory, from a public trace.
+    /// Estimate the gain of memory sharing in a cluster, from a public trace.
     Balance(BalanceArgs),
-    /// Measure Hinterland against the kernel's own swap (runs hinterland-bench, where it is installed).
+    /// Measure Hinterland against the kernel's own swap: runs hinterland-bench, which an installation does not have.
+    #[command(hide = true)]
     Bench(BenchArgs),
-    /// Compile C so that loops fetch ahead of themselves: clang 22 with Hinterland's plugin.
+    /// Compile C with prefetching in loops: clang 22 with Hinterland's plugin.
     #[command(after_help = after_help("cc", "clang-22"))]
     Cc(CompileArgs),
     /// The same for C++: clang++ 22.
@@ -158,7 +159,6 @@ Examples:
   hinterland ps
   hinterland trace -o job.trace -- python3 job.py
   hinterland doctor
-  hinterland bench --help
 
 Exit code: that of the command, which its --help says; 125 when there is no such command or flag.";
 

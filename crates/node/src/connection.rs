@@ -35,7 +35,7 @@ pub(crate) struct Secured {
 pub(crate) enum HandshakeError {
     #[error(transparent)]
     Connection(#[from] io::Error),
-    #[error("the client has not proved who it is: {0}")]
+    #[error("the client is not authenticated: {0}")]
     Refused(String),
 }
 

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 /// Time between two looks at which leases are over.
 const REAP_EVERY: Duration = Duration::from_millis(50);
-/// Connections that have not proved who they are, where credentials are asked for: for one more, the oldest goes.
+/// Connections that are not authenticated, where credentials are required: for one more, the oldest goes.
 const UNPROVEN_MAX: usize = 256;
 /// Stack of a lane's thread: its buffers are on the heap.
 const STACK_BYTES: usize = 256 << 10;
@@ -32,7 +32,7 @@ pub enum NodeError {
     #[error("'{0}' is a name; a node listens on an address, for example tcp://127.0.0.1:7440")]
     Name(String),
     /// Credentials where nobody is asked for them.
-    #[error("'{0}' takes no credentials: nobody but the same user and root can connect to it")]
+    #[error("'{0}' takes no credentials: only the same user and root can connect to it")]
     NotNeeded(Endpoint),
     /// Less than one slab.
     #[error(
@@ -249,7 +249,7 @@ fn begin(shared: &Arc<Shared>, number: u64, stream: Stream) -> io::Result<()> {
         let begun = Connection::begin(stream, shared.node.credentials(), shared.node.options().handshake_limit)
             .map_err(LaneError::from);
         shared.proves(number, false);
-        // Nobody who has not proved who it is takes the place of a lane.
+        // A client that is not authenticated never takes the place of a lane.
         let others = shared.node.lanes.fetch_add(1, Relaxed);
         let busy = others >= shared.node.options().lanes_max;
         if let Ok(connection) = &begun {

@@ -60,9 +60,9 @@ choices! {
 choices! {
     /// Which of several far memories a page goes to.
     PlacementName, "placement" {
-        #[default] Tiers = "tiers", "the first, and from there the oldest pages to the next when it is full";
+        #[default] Tiers = "tiers", "to the first path; its oldest pages are demoted to the next when it is full";
         Spread = "spread", "all of them, in proportion to their measured bandwidth";
-        Auto = "auto", "those where measured time times memory is least, in proportion to their bandwidth; from there the oldest to the next best";
+        Auto = "auto", "as tiers, with the paths ordered by measured latency × memory cost, and spread over paths that are alike";
     }
 }
 
@@ -77,7 +77,7 @@ choices! {
 }
 
 choices! {
-    /// Who serves faults.
+    /// Which thread serves faults.
     FaultPathName, "fault path" {
         #[default] Auto = "auto", "the fastest path that is safe for the program on this machine";
         Monitor = "monitor", "a thread of Hinterland's in the program's process";

@@ -25,13 +25,13 @@ settings! {
             "Which of several --far a page goes to",
             "tiers";
         REPLICAS "replicas" replicas: Option<usize> = REPLICAS, One("N"), Run,
-            "Memory nodes of a pool (tcp://A,tcp://B,… or etcd://HOST/POOL) that keep each page; the run survives the loss of all but one",
+            "Memory nodes of a pool (tcp://A,tcp://B,… or etcd://HOST/POOL) that keep each page; the run survives the loss of N − 1 nodes",
             "1";
         ENCRYPT "encrypt" encrypt: bool = SWITCH, Switch, Run,
             "Encrypt pages before they leave the program's process, for files and memory nodes",
             "";
         TLS "tls" tls: String = TEXT, One("CERT,KEY"), Run,
-            "Our certificate and its private key, PEM files; with --tls-ca",
+            "Certificate of this side and its private key, PEM files; with --tls-ca",
             "", "/etc/hinterland/tls.pem,/etc/hinterland/tls.key";
         TLS_CA "tls-ca" tls_ca: String = TEXT, One("CA"), Run,
             "The CA that has signed the other side's certificates, a PEM file",
@@ -73,10 +73,10 @@ settings! {
             "Processors that the pager's own threads may take at once, in all processes of the run (evictor, read-ahead, monitors, maintenance); on the inline path the program's threads serve their faults themselves, beside that",
             "auto: all that the program may use", "2";
         FAULT_PATH "fault-path" fault_path: FaultPathName = choice(), One("auto|monitor|inline"), Run,
-            "Who serves faults: auto, monitor (a thread beside the program's), inline (the thread that faults)",
+            "Fault path: auto, monitor (a thread beside the program's), inline (the thread that faults)",
             "auto";
         FEATURES "features" features: String = TEXT, One("SET"), Run,
-            "Pretend an older kernel: 5.15, 6.1, 6.8, 6.12, all, no-uffd",
+            "Use the features of this kernel only: 5.15, 6.1, 6.8, 6.12, all, no-uffd",
             "all";
         TRACE "trace" trace: String = TEXT, One("FILE"), Launcher,
             "File for a trace of the run's first process",

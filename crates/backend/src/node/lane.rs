@@ -110,7 +110,7 @@ impl Lane {
             Outcome::Version => Err(NodeError::Version { node: welcome.versions }),
             Outcome::Busy => Err(NodeError::Busy),
             Outcome::Secured => {
-                let words = "it wants to know who connects; give --tls and --tls-ca, or the --key-file".into();
+                let words = "it requires credentials; give --tls and --tls-ca, or the --key-file".into();
                 Err(NodeError::Credentials { words })
             }
         }

@@ -7,6 +7,7 @@ use crate::error::{EXIT_REFUSED, complain};
 use crate::print;
 use crate::report::{bytes, count};
 use clap::Args;
+use hinterland_abi::{Setting, variables};
 use hinterland_units::{Foreign, whole_number};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -39,15 +40,11 @@ struct What {
     /// RAM for local pages, the compressed store and tables of all processes together, as `hinterland run --ram` takes it
     #[arg(long, value_name = "SIZE")]
     ram: Option<String>,
-    /// Processors that the pager's own threads may take at once, as `hinterland run --cpus` takes them: a number, or auto
-    #[arg(long, value_name = "N|auto")]
+    #[arg(long, value_name = "N|auto", help = of_run(variables::CPUS))]
     cpus: Option<String>,
-    /// How much comes to a thread that waits for a page, as `hinterland run --granularity` takes it: page, block, both or auto
-    #[arg(long, value_name = "GRANULARITY")]
+    #[arg(long, value_name = "GRANULARITY", help = of_run(variables::GRANULARITY))]
     granularity: Option<String>,
-    /// Size of a block, as `hinterland run --block` takes it: 4K to 2M, or auto. In a run that brings single pages it turns
-    /// --granularity auto on
-    #[arg(long, value_name = "SIZE|auto")]
+    #[arg(long, value_name = "SIZE|auto", help = of_run(variables::BLOCK))]
     block: Option<String>,
     /// One more path to far memory, as `hinterland run --far` takes it; may be repeated
     #[arg(long, value_name = "URL")]
@@ -55,6 +52,11 @@ struct What {
     /// A path to far memory whose pages go to the others, and that is closed then; may be repeated
     #[arg(long, value_name = "URL")]
     drop_far: Vec<String>,
+}
+
+/// What `run` says of a setting, but for its default: what is not changed stays as it is.
+fn of_run(variable: &str) -> String {
+    Setting::of(variable).map_or_else(String::new, Setting::meaning)
 }
 
 const EXAMPLES: &str = "\
@@ -71,7 +73,7 @@ have nowhere to go, a smaller --ram ends no program: the run keeps what it needs
 that is dropped gives its pages to the others first, while the program goes on; one that cannot be opened keeps those that were to go. The change holds for processes \
 that the run starts later, too, and when the launcher is gone.
 
-Exit code: 0 when all processes have made the change; 1 when it holds and some have not made it yet, who are named; 125 when it is refused.";
+Exit code: 0 when all processes have made the change; 1 when it holds and some have not made it yet (listed); 125 when it is refused.";
 
 /// Changes a run.
 pub fn run(args: &SetArgs) -> ExitCode {

@@ -121,7 +121,7 @@ fn exchange(stream: &mut dyn Stream, write: impl FnOnce(&mut Vec<u8>)) -> Result
         Outcome::Version => return Err(format!("it speaks versions {:?} of the protocol", welcome.versions)),
         Outcome::Busy => return Err("it has too many connections".into()),
         Outcome::Secured => {
-            return Err("it wants to know who connects; give --tls and --tls-ca, or the --key-file".into());
+            return Err("it requires credentials; give --tls and --tls-ca, or the --key-file".into());
         }
     }
     let mut message = Vec::new();

@@ -80,8 +80,8 @@ pub struct ServeArgs {
     /// Where programs find the node, when that is not where it listens: tcp://HOST:PORT; with --register
     #[arg(long, value_name = "URL", requires = "register")]
     advertise: Option<String>,
-    /// Answer /metrics (Prometheus) and /healthz here: HOST:PORT, or a port on loopback. Plain HTTP for everybody who can connect, with the
-    /// names of sessions
+    /// Answer /metrics (Prometheus) and /healthz here: HOST:PORT, or a port on loopback. Plain HTTP without authentication, with
+    /// the names of sessions
     #[arg(long, value_name = "HOST:PORT")]
     metrics: Option<String>,
     /// Seconds for which SIGTERM and SIGINT first drain the node, where programs can move pages to other nodes; a second signal ends it at
@@ -137,7 +137,7 @@ impl Identity {
 /// How the log looks.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum LogFormat {
-    /// For people.
+    /// Text.
     Text,
     /// One JSON object for each line.
     Json,

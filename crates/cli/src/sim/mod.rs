@@ -1,4 +1,4 @@
-//! `hinterland sim`: replays a trace on the runtime's own policies, over links that need not be there.
+//! `hinterland sim`: replays a trace on the runtime's own policies, over modelled links.
 //!
 //! ```text
 //! read ─▶ combinations ─▶ replays (hinterland-sim, one for each processor at a time) ─▶ report ─▶ table or JSON
@@ -18,7 +18,9 @@ use crate::config::granularity_with;
 use crate::error::{EXIT_REFUSED, complain};
 use crate::print;
 use clap::{Args, ValueEnum};
-use hinterland_abi::{EnvError, GranularityName, parse_block, parse_prefetch_cache};
+use hinterland_abi::{
+    EnvError, EvictName, GranularityName, PrefetchName, Setting, parse_block, parse_prefetch_cache, variables,
+};
 use hinterland_sim::{Blocks, FaultPath, Figures, Granularity, LinkModel, Setup, SetupError, Workload, WorkloadError};
 use hinterland_tape::TraceError;
 use hinterland_tape::plan::PlanError;
@@ -41,12 +43,9 @@ pub struct SimArgs {
     /// Bound on local pages: a size (512M, 2G), or a share of all pages that the trace touches; at least 16M
     #[arg(long, value_name = "SIZE|PCT%", default_value = "50%", value_parser = Budget::of_touched)]
     local: Budget,
-    /// Prefetchers: all that run has, or some of auto, none, next-n, streams, next-n-line, readahead, readahead-vma, stride, leap,
-    /// leap-per-thread; and tape: a tape planned from this trace is followed, which also evicts
-    #[arg(long, value_delimiter = ',', value_name = "LIST", default_value = "all")]
+    #[arg(long, value_delimiter = ',', value_name = "LIST", default_value = "all", help = format!("Prefetchers: all that run has, or some of {}; and tape: a tape planned from this trace is followed, which also evicts", PrefetchName::CHOICES))]
     prefetch: Vec<String>,
-    /// Eviction: all, or some of fifo, second-chance, s3-fifo, 2q, and the references lru and min (which go with none)
-    #[arg(long, value_delimiter = ',', value_name = "LIST", default_value = "s3-fifo,min")]
+    #[arg(long, value_delimiter = ',', value_name = "LIST", default_value = "s3-fifo,min", help = format!("Eviction: all, or some of {}, and the references lru and min (which go with none)", EvictName::CHOICES))]
     evict: Vec<String>,
     /// Links: rdma-25g (5 µs), tcp-10g (15 µs), ssd (90 µs, 4 Gb/s), or LATENCY:BANDWIDTH such as 5us:25Gb/s;
     /// with :half behind it both directions share the bandwidth, as with ssd
@@ -55,18 +54,13 @@ pub struct SimArgs {
     /// Fault path: decides what faults cost, and which pages are evicted together
     #[arg(long, value_enum, value_name = "PATH", default_value_t = FaultPathArg::Inline)]
     fault_path: FaultPathArg,
-    /// Largest prefetch window in pages, 0 to 512. Default: 64 with auto, streams and next-n, more where the link
-    /// asks for it; 8 with the others
-    #[arg(long, value_name = "PAGES", value_parser = whole_number::<u32>(..=512, "--read-ahead 64"))]
+    #[arg(long, value_name = "PAGES", help = of_run(variables::READ_AHEAD), value_parser = whole_number::<u32>(..=512, "--read-ahead 64"))]
     read_ahead: Option<u32>,
-    /// Bound on prefetched pages that are not known to be used, as `run` has it: a size. Default: what the windows need
-    #[arg(long, value_name = "SIZE", value_parser = parse_prefetch_cache)]
+    #[arg(long, value_name = "SIZE", help = of_run(variables::PREFETCH_CACHE), value_parser = parse_prefetch_cache)]
     prefetch_cache: Option<ByteCount>,
-    /// How much comes to a thread that waits for a page, as `run` has it: page, block, both or auto [default: page; with a size in --block: auto]
-    #[arg(long, value_name = "GRANULARITY", value_parser = granularity)]
+    #[arg(long, value_name = "GRANULARITY", help = of_run(variables::GRANULARITY), value_parser = granularity)]
     granularity: Option<GranularityName>,
-    /// Size of a block, as `run` has it: a power of two from 4K to 2M, or auto: bandwidth times delay of the link, and without --granularity no blocks at all [default: auto]
-    #[arg(long, value_name = "SIZE|auto", value_parser = block)]
+    #[arg(long, value_name = "SIZE|auto", help = of_run(variables::BLOCK), value_parser = block)]
     block: Option<Block>,
     /// Of 100 pages that come back from far memory, so many are written to before they leave again (where the trace does not tell: versions 1 and 2, imports)
     #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = whole_number::<u8>(..=100, "--written 50"))]
@@ -89,6 +83,11 @@ pub struct SimArgs {
     /// As JSON
     #[arg(long)]
     json: bool,
+}
+
+/// The help that `run` has for a setting.
+fn of_run(variable: &str) -> String {
+    Setting::of(variable).map_or_else(String::new, Setting::flag_help)
 }
 
 /// Reads a granularity as `run` does.
@@ -141,7 +140,7 @@ Examples:
   hinterland sim third.trace --local 25% --prefetch none,auto --tape of-first-and-second.tape
   hinterland sim app.trace --local 512M --prefetch none,leap --link 2us:100Gb/s --json | jq '.rows[].slowdown'
 
-Each row is a replay of the whole trace in virtual time. The slowdown is beside the processor time in the trace, with all memory \
+Each row is a replay of the whole trace in virtual time. The slowdown is relative to the processor time in the trace, with all memory \
 local. min evicts what is needed last (Belady): no policy has fewer major faults without prefetching. Far memory is a memory node \
 or a disk, which takes pages as they are. Fault counts without prefetching are those of real runs within a tenth. With prefetching they are \
 not where the read-ahead thread waits for a processor, which it never does here. The same trace, settings and seed give the same figures.

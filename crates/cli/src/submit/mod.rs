@@ -38,7 +38,7 @@ pub struct SubmitArgs {
     /// Kinds of far memory of the cluster, with their links and costs (see `hinterland advise --example-costs`)
     #[arg(long, value_name = "FILE")]
     costs: Option<PathBuf>,
-    /// One of them [default: the one with which memory costs least]
+    /// Kind of far memory [default: the one with which memory costs least]
     #[arg(long, value_name = "NAME")]
     backend: Option<String>,
     /// Print the command line, and submit nothing

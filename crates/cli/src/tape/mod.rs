@@ -80,7 +80,7 @@ pub struct PlanArgs {
     #[arg(long, value_name = "NS", value_parser = whole_number::<u64>(..=1_000_000_000, "--reference-ns 200"))]
     reference_ns: Option<u64>,
     /// Figures of a run of the program in which pages came and left, as `hinterland run --stats` writes them: what the pager's work costs with
-    /// this data on this machine. Without it the predicted times are at least what is to be expected
+    /// this data on this machine. Without it the predicted times are lower bounds
     #[arg(long, value_name = "STATS")]
     run: Option<PathBuf>,
     /// Figures of a run of the program with all memory local: the processor times of all threads are scaled to what it takes there, which is less or more

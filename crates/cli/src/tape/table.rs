@@ -80,7 +80,7 @@ fn costs(costs: &PagerCosts) -> String {
         format!("{come:.1} µs for a page that comes, {leave:.1} for one that leaves, on {processors} {plural}");
     match run {
         Some(run) => format!("{shared} (as in {run})"),
-        None => format!("{shared}, without compression: times are the least to expect (--run)"),
+        None => format!("{shared}, without compression: times are lower bounds (--run)"),
     }
 }
 

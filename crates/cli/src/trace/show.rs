@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct ShowArgs {
-    /// The trace, or a folder of traces: which there are
+    /// The trace, or a folder of traces, which are listed
     trace: PathBuf,
     /// As JSON
     #[arg(long)]

@@ -48,6 +48,8 @@ fn the_bench_gets_every_word_and_its_exit_code_is_passed_on() {
 #[test]
 fn where_the_bench_is_not_installed_the_way_to_it_is_named() {
     let (directory, launcher) = installed();
+    let (_, help, _) = output(Command::new(&launcher).arg("--help"));
+    assert!(help.contains("doctor") && !help.contains("bench"), "{help}");
     for words in [&["bench"][..], &["bench", "--help"], &["bench", "paging", "--size", "1G"]] {
         let (ended, stdout, stderr) = output(Command::new(&launcher).args(words).env("PATH", directory.path()));
         assert_eq!((ended.status.code(), stdout.as_str()), (Some(125), ""), "{words:?}: {stderr}");

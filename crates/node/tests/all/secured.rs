@@ -265,14 +265,14 @@ fn whoever_has_other_credentials_is_turned_away() {
     let (key, other) = (key_file(path, 1), key_file(path, 2));
     let keyed = node(Some(&key));
     refused(&keyed, Some(&other), "--key-file");
-    refused(&keyed, None, "it wants to know who connects; give --tls and --tls-ca, or the --key-file");
+    refused(&keyed, None, "it requires credentials; give --tls and --tls-ca, or the --key-file");
     let plain = node(None);
     refused(&plain, Some(&key), "perhaps it was started without --tls and --key-file");
     // Certificates of another CA, for another name, expired; and certificates where there is a key.
     let (here, elsewhere) = (certificates(path, "127.0.0.1", VALID), certificates(path, "127.0.0.2", VALID));
     let (old, ours) = (certificates(path, "127.0.0.3", (2020, 2021)), node(Some(&here)));
     refused(&ours, Some(&elsewhere), "was not signed by the CA");
-    refused(&ours, None, "it wants to know who connects");
+    refused(&ours, None, "it requires credentials");
     refused(&node(Some(&elsewhere)), Some(&elsewhere), "for another name");
     refused(&node(Some(&old)), Some(&old), "has expired");
     refused(&keyed, Some(&here), "certificates");

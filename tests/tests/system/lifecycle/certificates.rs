@@ -1,9 +1,9 @@
-//! Certificates on both sides, from the command line to the pages: who is let in, and what is said on both sides to and of those who are
-//! not.
+//! Certificates on both sides, from the command line to the pages: which clients are let in, and what both sides say of the others.
 
 use super::nodes::{PATHS, Test, launch_with, trial};
 use super::secured::key_file;
 use anyhow::{Result, ensure};
+use hinterland_testkit::HANG;
 use hinterland_tests::authority::{Authority, EXPIRED, VALID};
 use hinterland_tests::launch::c_program;
 use hinterland_tests::node::Node;
@@ -11,7 +11,6 @@ use hinterland_tests::suite::Trial;
 use hinterland_wire::{Hello, VERSION};
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
 
 /// The tests of this file.
 pub fn trials() -> Vec<Trial> {
@@ -85,7 +84,7 @@ fn refusals(test: &str) -> Result<()> {
         ended.expect(125, "")?.expect_refusal(&[by_program])?;
         ensure!(ended.stderr.contains(&node.url), "{name}: {} is not named in: {}", node.url, ended.stderr);
         let log = node.end()?.stderr;
-        let said = |line: &str| line.contains("the client has not proved who it is: ") && line.contains(by_node);
+        let said = |line: &str| line.contains("the client is not authenticated: ") && line.contains(by_node);
         let line = log.lines().find(|line| said(line));
         ensure!(line.is_some_and(|line| line.contains("127.0.0.1:")), "{name}: '{by_node}' is not in the log: {log}");
     }
@@ -96,7 +95,7 @@ fn refusals(test: &str) -> Result<()> {
 fn other_version(test: &str) -> Result<()> {
     let node = Node::start(test, "16M")?;
     let mut stream = TcpStream::connect(node.url.trim_start_matches("tcp://"))?;
-    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    stream.set_read_timeout(Some(HANG))?;
     stream.write_all(&Hello { versions: (VERSION + 1, VERSION + 3), ..Hello::ours() }.encode())?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;

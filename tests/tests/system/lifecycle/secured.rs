@@ -61,7 +61,7 @@ fn refusals(test: &str) -> Result<()> {
         ended.expect(125, "")?.expect_refusal(&[words])?;
         Ok(())
     };
-    run("none", &node.url, &[], "it wants to know who connects; give --tls and --tls-ca, or the --key-file")?;
+    run("none", &node.url, &[], "it requires credentials; give --tls and --tls-ca, or the --key-file")?;
     run("other", &node.url, &["--key-file", &other], "its key is not that of our --key-file")?;
     run("open", &node.url, &["--key-file", &open], "others can read this secret; chmod 600")?;
     run("nothing", &node.url, &["--key-file", "/nonexistent"], "--key-file: /nonexistent: No such file")?;
@@ -71,7 +71,7 @@ fn refusals(test: &str) -> Result<()> {
     let listen = ["node", "--capacity", "16M", "--listen", "tcp://127.0.0.1:0", "--key-file", &open];
     Launch::bare(&format!("{test}-listen"), &listen)?.run()?.expect(125, "")?.expect_refusal(&["chmod 600"])?;
     let asked: [(&[&str], i32, &str); 4] = [
-        (&["node", "status", &node.url], 125, "it wants to know who connects"),
+        (&["node", "status", &node.url], 125, "it requires credentials"),
         (&["node", "status", &node.url, "--key-file", &other], 125, "its key is not that of our --key-file"),
         (&["node", "status", &node.url, "--key-file", &key], 0, "of 64 MiB leased"),
         (&["node", "drain", &node.url, "--key-file", &key], 0, "leases no more memory"),

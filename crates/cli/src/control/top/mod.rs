@@ -45,11 +45,11 @@ pub struct TopArgs {
     /// This run alone: its launcher's PID, or that of any process in it
     #[arg(value_name = "PID", value_parser = process)]
     pid: Option<i32>,
-    /// Seconds between two looks
+    /// Seconds between updates
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
     interval: Duration,
-    /// End after so many looks. Default: when it is told to
-    #[arg(long, value_name = "LOOKS", value_parser = whole_number::<u64>(1.., "--count 12"))]
+    /// Number of updates. Default: until q or Ctrl-C
+    #[arg(long, value_name = "N", value_parser = whole_number::<u64>(1.., "--count 12"))]
     count: Option<u64>,
 }
 
