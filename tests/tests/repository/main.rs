@@ -7,6 +7,7 @@ mod files;
 mod fresh;
 mod glossary;
 mod layering;
+mod lengths;
 mod links;
 mod promises;
 mod rooms;
