@@ -51,8 +51,6 @@ def parts(ratios: float, and_buses: float) -> str:
     return f"data and memory buses: of 1 million references it is {ratios} with the paper's ratios, and {and_buses} with memory buses of 8 times the bandwidth as well (example 'deviations')"
 
 
-
-
 def mean(values: list[float]) -> float:
     """Geometric."""
     return math.exp(sum(math.log(value) for value in values) / len(values))

@@ -13,8 +13,10 @@ use hinterland_model::{
 const PARTS: [u64; 3] = [2, 4, 8];
 const SWITCHES_NS: [u64; 2] = [100, 400];
 
-/// Name, what is changed of the machine, and whether pages compress by the paper's ratios.
-type Case = (&'static str, fn(Parameters) -> Parameters, bool);
+/// What is changed of a machine.
+type Change = fn(Parameters) -> Parameters;
+/// Name, change, and whether pages compress by the paper's ratios.
+type Case = (&'static str, Change, bool);
 
 const CASES: [Case; 5] = [
     ("as it is", |machine| machine, false),
@@ -170,7 +172,7 @@ fn at_once(references: u64) {
 /// PQ and DaeMon over Remote on one core, with the paper's ratios, at 1/2, 1/4 and 1/8 with 100 ns.
 fn each_workload(references: u64) {
     println!("| 1/2, 1/4, 1/8 | PQ | PQ, 5 % for lines | DaeMon | DaeMon, buses × 8 |\n|---|---|---|---|---|");
-    let cases: [(Scheme, fn(Parameters) -> Parameters); 4] = [
+    let cases: [(Scheme, Change); 4] = [
         (Scheme::Pq, |machine| machine),
         (Scheme::Pq, few_lines),
         (Scheme::DaeMon, |machine| machine),
