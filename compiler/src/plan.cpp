@@ -54,7 +54,8 @@ static bool fromJSON(const json::Value &value, FunctionPlan &function, json::Pat
 
 static bool fromJSON(const json::Value &value, SitePlan &site, json::Path path) {
   json::ObjectMapper map(value, path);
-  return map && map.map("function", site.function) && map.mapOptional("symbol", site.symbol) && map.map("line", site.line) && mapEvict(value, site.evict, path);
+  return map && map.map("function", site.function) && map.mapOptional("symbol", site.symbol) && map.map("line", site.line) &&
+         map.mapOptional("column", site.column) && mapEvict(value, site.evict, path);
 }
 
 Expected<Plan> Plan::fromEnvironment() {
@@ -165,6 +166,7 @@ const FunctionPlan *planOf(const Plan &plan, const DISubprogram *program, String
 bool names(const SitePlan &planned, const DILocation *place, const Function &function) {
   const DISubprogram *program = place->getScope()->getSubprogram();
   if (planned.line != 0 && planned.line != place->getLine()) return false;
+  if (planned.column != 0 && planned.column != place->getColumn()) return false;
   StringRef linkage = program->getLinkageName();
   // What was not inlined has the name of the code that it is in.
   if (linkage.empty()) linkage = place->getInlinedAt() ? program->getName() : function.getName();

@@ -49,6 +49,7 @@ struct SitePlan {
   std::string function; // as the name of a function plan
   std::string symbol;   // as there
   unsigned line = 0;    // of the call; 0: not known, and any will do
+  unsigned column = 0;  // there; 0: any will do
   std::optional<Eviction> evict;
 };
 

@@ -238,6 +238,9 @@ fn launch(args: &RunArgs, asked: Asked<'_>) -> Result<Ending, Error> {
     if let Some(worse) = plans::broken(&file, &promised).filter(|_| is_judged) {
         complain(format_args!("{}: {worse}", run.program));
     }
+    if let Some(foreign) = plans::foreign(&file).filter(|_| !config.quiet) {
+        complain(format_args!("{}: {foreign}", run.program));
+    }
     let profiled = taken.map_or(Ok(()), |taken| taken.finish(&run, &totals, config.quiet));
     match (written.and(profiled), summary.ending()) {
         // A run whose figures were asked for and are not there has not gone well.

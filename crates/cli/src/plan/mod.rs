@@ -9,7 +9,7 @@ mod note;
 mod promise;
 
 pub use note::digests;
-pub use promise::{Run, broken, place};
+pub use promise::{Run, broken, foreign, place};
 
 use crate::complaint::complaint;
 use crate::encode::hexadecimal;
@@ -105,6 +105,9 @@ pub struct Site {
     /// The line of that call; 0: not known.
     #[serde(default)]
     pub line: u32,
+    /// The column there; 0: any.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub column: u32,
     /// What is done with it after a loop's walk; counts before what is said of functions. Without it: as is said there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evict: Option<Eviction>,
@@ -182,6 +185,11 @@ fn is_zero(value: &u64) -> bool {
     *value == 0
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's interface")]
+fn is_none(number: &u32) -> bool {
+    *number == 0
+}
+
 /// A plan as the compiler's plugin reads it (`compiler/src/plan.cpp`).
 #[derive(Debug, Serialize)]
 pub struct Handed {
@@ -214,6 +222,7 @@ struct HandedSite {
     function: String,
     symbol: String,
     line: u32,
+    column: u32,
     evict: Option<Eviction>,
 }
 
@@ -259,8 +268,13 @@ impl Written {
             patterns: one.patterns,
             loops: one.loops.into_iter().map(of_loop).collect(),
         };
-        let of_site =
-            |one: Site| HandedSite { evict: one.evict, function: one.function, symbol: one.symbol, line: one.line };
+        let of_site = |one: Site| HandedSite {
+            function: one.function,
+            symbol: one.symbol,
+            line: one.line,
+            column: one.column,
+            evict: one.evict,
+        };
         Handed {
             digest: self.digest,
             functions: self.plan.functions.into_iter().map(of_function).collect(),
@@ -317,6 +331,7 @@ fetch = false
 [[site]]
 function = "main"
 line = 30
+column = 12
 evict = "now"
 
 [[site]]
@@ -333,7 +348,7 @@ line = 7
         assert_eq!(json["functions"][0]["patterns"][1], "indirect");
         assert_eq!(json["functions"][0]["evict"], "soon");
         assert_eq!(json["functions"][1]["fetch"], false);
-        assert_eq!(json["sites"][0]["evict"], "now");
+        assert_eq!((&json["sites"][0]["evict"], &json["sites"][0]["column"]), (&"now".into(), &12.into()));
         assert_eq!(
             (&json["sites"][1]["symbol"], &json["sites"][1]["evict"]),
             (&"_Z4makem".into(), &serde_json::Value::Null)

@@ -45,6 +45,17 @@ pub fn broken(program: &Path, run: &Run<'_>) -> Option<String> {
     ))
 }
 
+/// What to say of a plan that lies beside the program, where that was compiled with others alone, or without one.
+pub fn foreign(program: &Path) -> Option<String> {
+    let plan_path = place(program);
+    let Written { digest, .. } = Written::parse(&std::fs::read_to_string(&plan_path).ok()?).ok()?;
+    let digests = digests(program)?;
+    let is_foreign = !digests.is_empty() && !digests.contains(&digest);
+    is_foreign.then(|| {
+        format!("{} is not the plan that it was compiled with (--far-plan): it has no effect", plan_path.display())
+    })
+}
+
 fn is_worse(measured: &Measured, run: &Run<'_>) -> bool {
     let has_as_much = measured.local_bytes > 0 && run.local_bytes >= measured.local_bytes;
     let is_comparable = has_as_much && run.far == measured.far;

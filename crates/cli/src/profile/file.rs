@@ -186,6 +186,12 @@ pub struct Call {
     /// The line there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
+    /// The column there; absent: not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub column: Option<u32>,
+    /// Where the line is not known: bytes behind the beginning of the function.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offset: Option<u64>,
 }
 
 /// An allocation in the program, by the calls that make it.

@@ -6,7 +6,7 @@
 
 use super::file::{Call, FORMAT, Function, LineWaits, Lost, Part, ProfileFile, Program, RunPart};
 use super::file::{Site, Stack, StackFrame, VERSION, Waits};
-use super::names::{Names, is_allocator};
+use super::names::{FunctionKey, Names, is_allocator};
 use crate::encode::hexadecimal;
 use hinterland_abi::profile::{self as taken, Profile, SiteKind};
 use std::collections::{BTreeMap, HashMap};
@@ -78,7 +78,6 @@ impl Rates<'_> {
 #[derive(Default)]
 struct Gathered {
     symbol: Option<String>,
-    file: Option<String>,
     waits: Waits,
     /// By file, line, and the function that it was written in, where that was inlined.
     lines: BTreeMap<(String, u32, Option<String>), Waits>,
@@ -105,7 +104,7 @@ pub fn gather(profile: &Profile, run: &RunFacts<'_>) -> ProfileFile {
     let mut names = Names::of(profile);
     let (mut sites, numbers) = sites(profile, &mut names, run.waits.wait_ns);
     let rates = Rates::of(profile);
-    let mut functions: BTreeMap<(String, String), Gathered> = BTreeMap::new();
+    let mut functions: BTreeMap<FunctionKey, Gathered> = BTreeMap::new();
     for (_, point) in profile.points.entries() {
         let frame = point.frame();
         let named = names.name(frame);
@@ -114,9 +113,6 @@ pub fn gather(profile: &Profile, run: &RunFacts<'_>) -> ProfileFile {
         let waits = rates.corrected(point);
         function.waits.add(waits);
         function.symbol = function.symbol.take().or_else(|| named.symbol.clone());
-        if let Some(own) = named.lines.last().filter(|line| !line.file.is_empty()) {
-            function.file.get_or_insert_with(|| own.file.clone());
-        }
         if let Some(line) = named.lines.first().filter(|line| line.line != 0) {
             let inlined = (named.lines.len() > 1).then(|| line.function.clone());
             function.lines.entry((line.file.clone(), line.line, inlined)).or_default().add(waits);
@@ -125,7 +121,7 @@ pub fn gather(profile: &Profile, run: &RunFacts<'_>) -> ProfileFile {
             function.sites.entry(*site).or_default().add(waits);
         }
     }
-    let mut functions: Vec<((String, String), Gathered)> = functions.into_iter().collect();
+    let mut functions: Vec<(FunctionKey, Gathered)> = functions.into_iter().collect();
     functions.sort_by_key(|(_, function)| std::cmp::Reverse((function.waits.wait_ns, function.waits.faults)));
     let times = functions.iter().map(|(key, function)| (key.clone(), function.waits.wait_ns)).collect();
     let (frames, stacks) = stacks(profile, &mut names, &times);
@@ -178,15 +174,15 @@ fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-fn finished((module, name): (String, String), function: Gathered, all_ns: u64) -> Function {
+fn finished(key: FunctionKey, function: Gathered, all_ns: u64) -> Function {
     let line = |((file, line, inlined), waits)| LineWaits { file, line, inlined, waits };
     let mut lines: Vec<LineWaits> = function.lines.into_iter().map(line).collect();
     lines.sort_by_key(|line| std::cmp::Reverse(line.waits.wait_ns));
     Function {
-        name,
+        name: key.name,
         symbol: function.symbol,
-        module,
-        file: function.file,
+        module: key.module,
+        file: Some(key.file).filter(|file| !file.is_empty()),
         waits: function.waits,
         wait_share: share(function.waits.wait_ns, all_ns),
         lines,
@@ -194,8 +190,8 @@ fn finished((module, name): (String, String), function: Gathered, all_ns: u64) -
     }
 }
 
-/// What tells sites apart: module, function and line of each call; and the kind.
-type SiteKey = (Vec<(String, String, Option<u32>)>, &'static str);
+/// What tells sites apart: module, function and place of each call; and the kind. The place is a line and column, or an offset.
+type SiteKey = (Vec<(String, String, [Option<u64>; 3])>, &'static str);
 
 /// Sites that are one in the source.
 struct Alike<'a> {
@@ -219,7 +215,8 @@ fn sites(profile: &Profile, names: &mut Names<'_>, run_ns: u64) -> (Vec<Site>, H
             SiteKind::Heap => "heap",
             SiteKind::Mapping => "mapping",
         };
-        let key = calls.iter().map(|call| (call.module.clone(), call.function.clone(), call.line)).collect();
+        let place = |call: &Call| [call.line.map(u64::from), call.column.map(u64::from), call.offset];
+        let key = calls.iter().map(|call| (call.module.clone(), call.function.clone(), place(call))).collect();
         let index = *known.entry((key, kind)).or_insert(gathered.len());
         if index == gathered.len() {
             gathered.push(Alike { calls, kind, parts: Vec::new() });
@@ -285,13 +282,13 @@ fn pattern(sequential: u64, strided: u64, irregular: u64) -> &'static str {
     }
 }
 
-/// The stacks; `times`: how long each function waited, by module and name.
+/// The stacks; `times`: how long each function waited.
 fn stacks(
     profile: &Profile,
     names: &mut Names<'_>,
-    times: &HashMap<(String, String), u64>,
+    times: &HashMap<FunctionKey, u64>,
 ) -> (Vec<StackFrame>, Vec<Stack>) {
-    let mut sampled: HashMap<(String, String), u64> = HashMap::new();
+    let mut sampled: HashMap<FunctionKey, u64> = HashMap::new();
     for (_, stack) in profile.stacks.entries() {
         *sampled.entry(names.function(stack.point())).or_default() += stack.faults.load(Relaxed);
     }

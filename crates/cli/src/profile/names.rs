@@ -159,6 +159,17 @@ fn qualified(function: &str) -> &str {
     &function[start..]
 }
 
+/// What tells functions apart: static ones of several sources may have one name.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct FunctionKey {
+    /// The file that it is in.
+    pub module: String,
+    /// Its name.
+    pub name: String,
+    /// Its source file; empty: not known.
+    pub file: String,
+}
+
 /// Names, looked up as they are needed.
 pub struct Names<'a> {
     profile: &'a Profile,
@@ -204,16 +215,18 @@ impl<'a> Names<'a> {
         }
         let named = match frame.module().and_then(|index| self.module(index)) {
             Some((module, symbols)) => symbols.name(&module.name, frame.address()),
-            None => Named { symbol: None, lines: vec![Line { function: NO_FILE.into(), ..Line::default() }] },
+            None => Named { lines: vec![Line { function: NO_FILE.into(), ..Line::default() }], ..Named::default() },
         };
         let named = Rc::new(named);
         self.named.insert(frame, Rc::clone(&named));
         named
     }
 
-    /// A function by its module and name.
-    pub fn function(&mut self, frame: Frame) -> (String, String) {
-        (self.module_name(frame), self.name(frame).function().to_owned())
+    /// The function whose code a frame is.
+    pub fn function(&mut self, frame: Frame) -> FunctionKey {
+        let named = self.name(frame);
+        let file = named.lines.last().map_or(String::new(), |line| line.file.clone());
+        FunctionKey { module: self.module_name(frame), name: named.function().to_owned(), file }
     }
 
     /// The functions that a frame's code was written in, the innermost first.
@@ -226,6 +239,8 @@ impl<'a> Names<'a> {
             module: module.clone(),
             file: (!line.file.is_empty()).then(|| line.file.clone()),
             line: (line.line != 0).then_some(line.line),
+            column: (line.line != 0 && line.column != 0).then_some(line.column),
+            offset: named.offset.filter(|_| line.line == 0),
         };
         named.lines.iter().map(call).collect()
     }

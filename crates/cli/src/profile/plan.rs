@@ -11,7 +11,7 @@ use crate::print;
 use crate::report::{count, duration, percent};
 use clap::Args;
 use hinterland_units::{ByteCount, Foreign, whole_number};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -43,7 +43,8 @@ Examples:
   hinterland plan app.prof -o app.plan --worst 20% --largest 20%
 
 A plan is TOML and may be edited: functions that are not in it are left alone. At least one function and one allocation are taken. What \
-has no name, in a file without symbols, is left out.
+has no name, in a file without symbols, is left out. An allocation changes what the compiler does only where it has a word on eviction (evict = \"soon\"), \
+which people write, and `hinterland optimize` tries.
 
 Exit code: 0, or 125 when there is nothing to plan or a file cannot be used.";
 
@@ -127,7 +128,7 @@ pub fn choose(file: &ProfileFile, worst: f64, largest: f64, depth: usize) -> Pla
     let mut chosen: Vec<(usize, &Function)> =
         file.functions.iter().enumerate().filter(|(_, function)| waiting(function)).collect();
     chosen.truncate(part_of(chosen.len(), worst));
-    let mut functions: Vec<Planned> = chosen.iter().map(|(_, function)| worst_one(function)).collect();
+    let mut functions: Vec<Planned> = chosen.iter().map(|(_, function)| worst_one(file, function)).collect();
     for (_, caller) in &chosen {
         for (name, module) in callees(file, caller, depth) {
             if functions.iter().all(|there| (&there.name, &there.module) != (&name, &module)) {
@@ -144,22 +145,46 @@ pub fn choose(file: &ProfileFile, worst: f64, largest: f64, depth: usize) -> Pla
         .collect();
     sites.sort_by_key(|site| std::cmp::Reverse(site.held_bytes_max));
     sites.truncate(part_of(sites.len(), largest));
-    let sites = sites.into_iter().map(large_one).collect();
+    let mut known = HashSet::new();
+    // Without lines the allocations of a function are one to the compiler.
+    let is_new = |site: &PlannedSite| known.insert((site.function.clone(), site.line, site.column));
+    let sites = sites.into_iter().map(|site| large_one(file, site)).filter(is_new).collect();
     let (program, build_id) = (file.program.path.clone(), file.program.build_id.clone());
     Plan { version: VERSION, program, build_id, functions, sites, measured: None }
 }
 
-fn worst_one(function: &Function) -> Planned {
+fn worst_one(file: &ProfileFile, function: &Function) -> Planned {
     let (share, waits) = (percent(function.wait_share), &function.waits);
     let time = duration(Duration::from_nanos(waits.wait_ns));
     Planned {
         name: function.name.clone(),
         symbol: function.symbol.clone().unwrap_or_default(),
+        file: end_of_file(file, function).into(),
         module: function.module.clone(),
         why: format!("waited {time}, {share} of all waiting, in {} faults", count(waits.faults)),
         fetch: true,
         ..Planned::default()
     }
+}
+
+/// What of a function's source file tells it from others of its name: the end of the path alone, because the source may lie elsewhere
+/// when it is compiled again. Empty: there are no others.
+fn end_of_file<'a>(file: &ProfileFile, function: &'a Function) -> &'a str {
+    let has_its_name = |other: &&Function| (&other.name, &other.module) == (&function.name, &function.module);
+    let others = file.functions.iter().filter(has_its_name).filter_map(|other| other.file.as_deref());
+    let path = function.file.as_deref().unwrap_or_default();
+    let others: Vec<&str> = others.filter(|other| *other != path).collect();
+    if others.is_empty() {
+        return "";
+    }
+    let ends = path.rmatch_indices('/').map(|(at, _)| &path[at + 1..]);
+    let is_own = |end: &&str| !others.iter().any(|other| lies_at(other, end));
+    ends.filter(|end| !end.is_empty()).find(is_own).unwrap_or(path)
+}
+
+/// Whether a path is, or ends with, those parts.
+fn lies_at(path: &str, end: &str) -> bool {
+    path.strip_suffix(end).is_some_and(|before| before.is_empty() || before.ends_with('/'))
 }
 
 fn called(file: &ProfileFile, name: String, module: String, caller: &str) -> Planned {
@@ -187,7 +212,7 @@ fn callees(file: &ProfileFile, caller: &Function, depth: usize) -> BTreeSet<(Str
     callees
 }
 
-fn large_one(site: &Site) -> PlannedSite {
+fn large_one(file: &ProfileFile, site: &Site) -> PlannedSite {
     let call = |call: &Call| match (&call.file, call.line) {
         (Some(file), Some(line)) => format!("{} {file}:{line}", call.function),
         _ if has_name(&call.function, &call.module) => format!("{} {}", call.function, call.module),
@@ -195,10 +220,16 @@ fn large_one(site: &Site) -> PlannedSite {
     };
     let time = duration(Duration::from_nanos(site.waits.wait_ns));
     let own = site.calls.first();
+    // The column only where the line does not do: compilers differ in it.
+    let place = |call: &Call| (call.function.clone(), call.module.clone(), call.line);
+    let is_beside = |other: &Call, own: &Call| place(other) == place(own) && other.column != own.column;
+    let has_others =
+        |own: &&Call| file.sites.iter().filter_map(|site| site.calls.first()).any(|other| is_beside(other, own));
     PlannedSite {
         function: own.map_or(String::new(), |call| call.function.clone()),
         symbol: own.and_then(|call| call.symbol.clone()).unwrap_or_default(),
         line: own.and_then(|call| call.line).unwrap_or(0),
+        column: own.filter(has_others).and_then(|call| call.column).unwrap_or(0),
         evict: None,
         bytes: site.held_bytes_max,
         pattern: site.pattern.clone(),
@@ -255,6 +286,28 @@ mod tests {
             refused.contains("app.prof: no function of it that waited has a name (app+0x401136 in app"),
             "{refused}"
         );
+    }
+
+    #[test]
+    fn what_has_one_name_or_one_line_is_told_apart_by_file_and_column() {
+        let mut value = example();
+        let mut other = value["functions"][0].clone();
+        (value["functions"][0]["file"], other["file"]) = ("/old/src/a/app.cpp".into(), "/old/src/b/app.cpp".into());
+        value["functions"].as_array_mut().unwrap().push(other);
+        let mut beside = value["sites"][0].clone();
+        value["sites"][0]["calls"][0]["column"] = 17.into();
+        beside["calls"][0]["column"] = 31.into();
+        value["sites"].as_array_mut().unwrap().push(beside);
+        let plan = choose(&ProfileFile::of(value.to_string().as_bytes()).unwrap(), 1.0, 1.0, 0);
+        let files: Vec<&str> = plan.functions.iter().map(|function| function.file.as_str()).collect();
+        assert_eq!(files, ["a/app.cpp", "", "b/app.cpp"]);
+        assert_eq!(plan.sites.iter().map(|site| (site.line, site.column)).collect::<Vec<_>>(), [(3, 17), (3, 31)]);
+        // Without lines the compiler cannot tell them apart.
+        for (at, offset) in [(0, 16), (1, 32)] {
+            value["sites"][at]["calls"][0] = serde_json::json!({"function": "make", "module": "app", "offset": offset});
+        }
+        let plan = choose(&ProfileFile::of(value.to_string().as_bytes()).unwrap(), 1.0, 1.0, 0);
+        assert_eq!(plan.sites.len(), 1);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Showing a profile: tables, JSON, a flame graph of waiting.
 
-use super::file::{Call, Function, LineWaits, ProfileFile, Waits};
+use super::file::{Call, Function, LineWaits, Part, ProfileFile, Site, Waits};
 use super::{Refusal, ended};
 use crate::output;
 use crate::print;
@@ -43,6 +43,9 @@ Examples:
   hinterland report app.prof --by site --json | jq '.site[0].calls'
 
 Exit code: 0, or 125 when the profile cannot be read.";
+
+/// Functions of a site that the table names.
+const FUNCTIONS_SHOWN: usize = 2;
 
 /// What a row is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -96,13 +99,54 @@ fn rows(file: &ProfileFile, by: &[By]) -> serde_json::Value {
     all.insert("modules".into(), serde_json::json!(file.modules));
     for by in by {
         let (name, rows) = match by {
-            By::Function => ("function", serde_json::json!(file.functions)),
-            By::Site => ("site", serde_json::json!(file.sites)),
+            By::Function => ("function", serde_json::json!(functions_with_sites(file))),
+            By::Site => ("site", serde_json::json!(sites_with_functions(file))),
             By::Line => ("line", serde_json::json!(lines(file))),
         };
         all.insert(name.into(), rows);
     }
     all.into()
+}
+
+/// A function, with what its sites are.
+fn functions_with_sites(file: &ProfileFile) -> Vec<serde_json::Value> {
+    let part = |part: &Part| {
+        let site = &file.sites[part.index];
+        with(serde_json::json!(part), [("calls", serde_json::json!(site.calls))])
+    };
+    let row = |function: &Function| {
+        let sites: Vec<_> = function.sites.iter().map(part).collect();
+        with(serde_json::json!(function), [("sites", sites.into())])
+    };
+    file.functions.iter().map(row).collect()
+}
+
+/// A site, with what its functions are; that which waited longest is the first.
+fn sites_with_functions(file: &ProfileFile) -> Vec<serde_json::Value> {
+    let part = |part: &Part| {
+        let function = &file.functions[part.index];
+        let named = [("name", function.name.as_str().into()), ("module", function.module.as_str().into())];
+        with(serde_json::json!(part), named)
+    };
+    let row = |site: &Site| {
+        let functions: Vec<_> = by_waiting(site).into_iter().map(part).collect();
+        with(serde_json::json!(site), [("functions", functions.into())])
+    };
+    file.sites.iter().map(row).collect()
+}
+
+fn with<const N: usize>(mut object: serde_json::Value, members: [(&str, serde_json::Value); N]) -> serde_json::Value {
+    for (name, value) in members {
+        object[name] = value;
+    }
+    object
+}
+
+/// The functions that waited for a site, that which waited longest first.
+fn by_waiting(site: &Site) -> Vec<&Part> {
+    let mut parts: Vec<&Part> = site.functions.iter().collect();
+    parts.sort_by_key(|part| std::cmp::Reverse(part.waits.wait_ns));
+    parts
 }
 
 fn text(file: &ProfileFile, by: &[By], top: usize) -> String {
@@ -192,7 +236,8 @@ fn call(call: &Call) -> String {
         (Some(file), Some(line)) => format!(" ({}:{line})", base(file)),
         _ => format!(" ({})", call.module),
     };
-    format!("{}{}", cut(&call.function), Foreign(&place))
+    let offset = call.offset.map_or(String::new(), |offset| format!("+{offset:#x}"));
+    format!("{}{offset}{}", cut(&call.function), Foreign(&place))
 }
 
 /// The last part of a path.
@@ -201,11 +246,28 @@ fn base(path: &str) -> &str {
 }
 
 fn sites(file: &ProfileFile, top: usize) -> String {
-    let names =
-        ["waiting", "time", "faults", "fetches", "each", "held", "allocations", "life", "pattern", "allocated by"];
+    let names = [
+        "waiting",
+        "time",
+        "faults",
+        "fetches",
+        "each",
+        "held",
+        "allocations",
+        "life",
+        "pattern",
+        "allocated by",
+        "waited for in",
+    ];
     let mut table = table(&names, 0..8);
     for site in file.sites.iter().take(top) {
         let calls: Vec<String> = site.calls.iter().map(call).collect();
+        let functions = by_waiting(site);
+        let mut waited: Vec<String> =
+            functions.iter().take(FUNCTIONS_SHOWN).map(|part| cut(&file.functions[part.index].name)).collect();
+        if functions.len() > FUNCTIONS_SHOWN {
+            waited.push(format!("and {} others", functions.len() - FUNCTIONS_SHOWN));
+        }
         let calls = if calls.is_empty() { "(not known)".into() } else { calls.join("\n  ") };
         table.add_row(wait_cells(&site.waits, site.wait_share).into_iter().chain([
             ByteCount(site.held_bytes_max).to_string(),
@@ -213,6 +275,7 @@ fn sites(file: &ProfileFile, top: usize) -> String {
             site.life_ns.map_or("-".into(), time),
             Foreign(&site.pattern).to_string(),
             calls,
+            waited.join("\n"),
         ]));
     }
     table.to_string()
@@ -307,6 +370,7 @@ mod tests {
         let row = |begin: &str| text.lines().find(|line| line.trim_start().starts_with(begin)).unwrap_or_default();
         assert!(row("90.0 %").contains("walk(int*)"), "{text}");
         assert!(!text.contains("sum"), "one row: {text}");
+        assert!(text.lines().any(|line| line.contains("make (app.cpp:3)") && line.contains("walk(int*)")), "{text}");
         assert!(text.contains("make (app.cpp:3)") && text.contains("random") && text.contains("app.cpp:7"), "{text}");
     }
 
@@ -330,8 +394,11 @@ mod tests {
     }
 
     #[test]
-    fn json_has_all_rows() {
+    fn json_has_all_rows_and_each_says_what_its_parts_are() {
+        let sites = rows(&file(), &[By::Site]);
+        assert_eq!(sites["site"][0]["functions"][0]["name"], "walk(int*)");
         let rows = rows(&file(), &[By::Function, By::Line]);
+        assert_eq!(rows["function"][0]["sites"][0]["calls"][0]["function"], "make");
         assert_eq!(rows["function"].as_array().map(Vec::len), Some(2));
         assert_eq!(rows["line"][0]["line"], 7);
         assert_eq!((&rows["run"]["wait_ns"], &rows["program"]["name"]), (&900_000.into(), &"./app".into()));

@@ -20,6 +20,8 @@ pub struct Line {
     pub file: String,
     /// The line there; 0: not known.
     pub line: u32,
+    /// The column there; 0: not known.
+    pub column: u32,
 }
 
 /// What an address is.
@@ -30,6 +32,8 @@ pub struct Named {
     /// The functions that it was written in, the innermost first: those that the compiler has put into each other, and last the one whose
     /// code it is. At least one.
     pub lines: Vec<Line>,
+    /// How far behind the beginning of the function whose code it is, where that is known.
+    pub offset: Option<u64>,
 }
 
 impl Named {
@@ -99,15 +103,20 @@ impl Symbols {
                 _ => {}
             }
         }
-        Named { symbol: symbol.map(|symbol| symbol.name.clone()), lines }
+        let start = symbol.map(|symbol| symbol.start).or_else(|| self.start(address));
+        Named { symbol: symbol.map(|symbol| symbol.name.clone()), lines, offset: start.map(|start| address - start) }
     }
 
     /// The name of a function that has none: its file and where it begins there.
     fn unnamed(&self, module: &str, address: u64) -> String {
+        unnamed(module, self.start(address).unwrap_or(address))
+    }
+
+    /// Where the function begins that `.eh_frame` has there.
+    fn start(&self, address: u64) -> Option<u64> {
         let after = self.bounds.partition_point(|(start, _)| *start <= address);
         let bounds = after.checked_sub(1).map(|index| self.bounds[index]);
-        let start = bounds.filter(|(_, end)| address < *end).map_or(address, |(start, _)| start);
-        unnamed(module, start)
+        bounds.filter(|(_, end)| address < *end).map(|(start, _)| start)
     }
 
     fn symbol_at(&self, address: u64) -> Option<&Symbol> {
@@ -130,10 +139,11 @@ impl Symbols {
                 continue;
             }
             let (raw, function) = name.unwrap_or_default();
-            let (file, line) = frame.location.map_or((None, None), |location| (location.file, location.line));
+            let (file, line, column) =
+                frame.location.map_or((None, None, None), |location| (location.file, location.line, location.column));
             let symbol = is_mangled(&raw).then_some(raw);
             let file = file.unwrap_or_default().to_owned();
-            lines.push(Line { function, symbol, file, line: line.unwrap_or(0) });
+            lines.push(Line { function, symbol, file, line: line.unwrap_or(0), column: column.unwrap_or(0) });
         }
         lines
     }

@@ -101,6 +101,14 @@ fn gains(test: &str) -> Result<()> {
         let run = Launch::bare(&format!("{test}-{name}"), &words)?.run()?;
         ensure!(run.code == 0 && !run.stderr.contains("its plan"), "{name}: {}", run.stderr);
     }
+    // A plan that was changed after the build is another one.
+    for (name, end, is_other) in [("same", "", false), ("changed", "\n[[function]]\nname = \"other\"\n", true)] {
+        std::fs::write(&plan, format!("{text}{end}"))?;
+        let words = [&["run"], &RUN[..], &["--", &program, "5000"]].concat();
+        let run = Launch::bare(&format!("{test}-{name}"), &words)?.run()?;
+        let says_so = run.stderr.contains("app.plan is not the plan that it was compiled with");
+        ensure!(run.code == 0 && says_so == is_other, "{name}: {}", run.stderr);
+    }
     Ok(())
 }
 

@@ -22,6 +22,7 @@ pub fn trials() -> Vec<Trial> {
         add(format!("worst::{path}"), skips::no_userfaultfd, Box::new(move |name| worst(name, path)));
         let no_compiler = || skips::no_userfaultfd().or_else(|| skips::find("g++").is_none().then(|| "no g++".into()));
         add(format!("sites::{path}"), skips::no_userfaultfd, Box::new(move |name| sites(name, path)));
+        add(format!("lineless::{path}"), skips::no_userfaultfd, Box::new(move |name| lineless(name, path)));
         add(format!("cpp::{path}"), no_compiler, Box::new(move |name| cpp(name, path)));
     }
     let no_numpy = || skips::no_userfaultfd().or_else(|| skips::missing(&[Need::Python("numpy")]));
@@ -109,6 +110,8 @@ fn sites(name: &str, path: &str) -> Result<()> {
         let site = all.iter().position(|site| site["calls"][0]["function"] == function);
         site.with_context(|| format!("no site in {function}: {all:#?}"))
     };
+    let has_column = |site: &Value| site["calls"][0]["column"].as_u64() > Some(0);
+    ensure!(all.iter().all(has_column), "{all:#?}");
     let (freed, unmapped, of_child) = (site("first")?, site("mapped")?, site("in_a_child")?);
     // Its own faults are those of its first touches; `second` waited for what came in its place.
     let second = named(list(&profile, "functions"), "second").context("it waits")?;
@@ -120,6 +123,24 @@ fn sites(name: &str, path: &str) -> Result<()> {
     let parts = reserved.map_or(&[][..], |reserved| list(reserved, "sites"));
     ensure!(parts.iter().all(|part| part["index"] != unmapped), "{parts:#?}");
     ensure!(all[of_child]["allocations"] == 5 && all[of_child]["held_bytes_max"] == 8 << 20, "{:#}", all[of_child]);
+    Ok(())
+}
+
+/// Without lines the allocations of a function are told apart by where in it they are made.
+fn lineless(name: &str, path: &str) -> Result<()> {
+    let program = c_program("compiler/partners", &[])?.display().to_string();
+    let (ended, file) = profiled(name, &["--fault-path", path, "--prefetch", "none"], &[&program])?;
+    ensure!(ended.code == 0, "{}: {}", ended.code, ended.stderr);
+    let profile = read(&file)?;
+    let of_main = |site: &&Value| site["calls"][0]["function"] == "main";
+    let all: Vec<&Value> = list(&profile, "sites").iter().filter(of_main).collect();
+    let held = |bytes: u64| all.iter().find(|site| site["held_bytes_max"].as_u64() == Some(bytes));
+    let (table, keys) = (held(24 << 20).context("no table")?, held(512 << 10).context("no keys")?);
+    let offset = |site: &Value| site["calls"][0]["offset"].as_u64();
+    ensure!(offset(table) > Some(0) && offset(keys) > offset(table), "{all:#?}");
+    let shown = said(name, &["report", &file.display().to_string(), "--by", "site"])?;
+    let row = format!("main+{:#x}", offset(table).unwrap_or(0));
+    ensure!(shown.lines().any(|line| line.contains(&row) && line.contains("look_up")), "{shown}");
     Ok(())
 }
 
