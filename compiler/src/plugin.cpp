@@ -22,34 +22,51 @@ namespace hinterland {
 
 namespace {
 
+// Whether a loop calls functions of other files, which a link that optimises may inline.
+bool callsElsewhere(const Loop &loop, const TargetLibraryInfo &library) {
+  for (const BasicBlock *block : loop.blocks())
+    for (const Instruction &instruction : *block) {
+      auto *call = dyn_cast<CallBase>(&instruction);
+      const Function *function = call ? call->getCalledFunction() : nullptr;
+      LibFunc known;
+      if (function && function->isDeclaration() && !function->isIntrinsic() && !library.getLibFunc(*function, known)) return true;
+    }
+  return false;
+}
+
 // The outermost loops that are worth it: what a loop inside walks again in each iteration is better hinted there.
-void choose(Loop &loop, const Plan &plan, FunctionAnalyses &analyses, OptimizationRemarkEmitter &remarks, SmallPtrSetImpl<BasicBlock *> &seen,
+void choose(Loop &loop, const Plan &plan, bool isBeforeLink, FunctionAnalyses &analyses, OptimizationRemarkEmitter &remarks, SmallPtrSetImpl<BasicBlock *> &seen,
             std::optional<LoopDecision> &chosen) {
   if (chosen || seen.contains(loop.getHeader()) || isDone(loop)) return;
   // What is around a loop that has its hints has them there.
   if (any_of(loop.getLoopsInPreorder(), [](const Loop *inner) { return isDone(*inner); })) {
-    for (Loop *inner : loop) choose(*inner, plan, analyses, remarks, seen, chosen);
+    for (Loop *inner : loop) choose(*inner, plan, isBeforeLink, analyses, remarks, seen, chosen);
     return;
   }
   LoopDecision decision = decide(loop, wish(plan, loop), plan, analyses);
   bool inside = !loop.isInnermost();
   if (decision.refused.empty() && decision.rewalks && inside) decision.refused = "loops inside walk something again in each iteration: they are hinted";
+  if (decision.refused.empty() && isBeforeLink && callsElsewhere(loop, analyses.library)) decision.refused = "the link may inline what it calls: it is hinted then";
   show(decision, remarks);
   seen.insert(loop.getHeader());
   if (decision.refused.empty()) {
     chosen = std::move(decision);
     return;
   }
-  for (Loop *inner : loop) choose(*inner, plan, analyses, remarks, seen, chosen);
+  for (Loop *inner : loop) choose(*inner, plan, isBeforeLink, analyses, remarks, seen, chosen);
 }
 
 class HinterlandPass : public PassInfoMixin<HinterlandPass> {
 public:
+  explicit HinterlandPass(bool isBeforeLink) : isBeforeLink_(isBeforeLink) {}
+
   PreservedAnalyses run(Module &module, ModuleAnalysisManager &manager);
   static bool isRequired() { return false; }
 
 private:
   bool run(Function &function, const Plan &plan, Interface &interface, FunctionAnalysisManager &manager);
+
+  bool isBeforeLink_; // which optimises
 };
 
 PreservedAnalyses HinterlandPass::run(Module &module, ModuleAnalysisManager &manager) {
@@ -107,7 +124,7 @@ bool HinterlandPass::run(Function &function, const Plan &plan, Interface &interf
                               manager.getResult<TargetLibraryAnalysis>(function), own};
     auto &remarks = manager.getResult<OptimizationRemarkEmitterAnalysis>(function);
     std::optional<LoopDecision> chosen;
-    for (Loop *loop : analyses.loops) choose(*loop, plan, analyses, remarks, seen, chosen);
+    for (Loop *loop : analyses.loops) choose(*loop, plan, isBeforeLink_, analyses, remarks, seen, chosen);
     if (!chosen) return changed;
     hint(*chosen, interface, analyses, seen);
     changed = true;
@@ -115,12 +132,12 @@ bool HinterlandPass::run(Function &function, const Plan &plan, Interface &interf
   }
 }
 
-void add(ModulePassManager &passes) {
+void add(ModulePassManager &passes, ThinOrFullLTOPhase phase) {
   FunctionPassManager shape;
   shape.addPass(LoopSimplifyPass());
   shape.addPass(LCSSAPass());
   passes.addPass(createModuleToFunctionPassAdaptor(std::move(shape)));
-  passes.addPass(HinterlandPass());
+  passes.addPass(HinterlandPass(phase == ThinOrFullLTOPhase::ThinLTOPreLink || phase == ThinOrFullLTOPhase::FullLTOPreLink));
 }
 
 } // namespace
@@ -130,14 +147,14 @@ void add(ModulePassManager &passes) {
 extern "C" __attribute__((visibility("default"))) PassPluginLibraryInfo llvmGetPassPluginInfo() {
   return {LLVM_PLUGIN_API_VERSION, "hinterland", "1", [](PassBuilder &builder) {
             builder.registerOptimizerEarlyEPCallback([](ModulePassManager &passes, OptimizationLevel level, ThinOrFullLTOPhase phase) {
-              if (level.getSpeedupLevel() >= 2) hinterland::add(passes);
+              if (level.getSpeedupLevel() >= 2) hinterland::add(passes, phase);
             });
             builder.registerFullLinkTimeOptimizationLastEPCallback([](ModulePassManager &passes, OptimizationLevel level) {
-              if (level.getSpeedupLevel() >= 2) hinterland::add(passes);
+              if (level.getSpeedupLevel() >= 2) hinterland::add(passes, ThinOrFullLTOPhase::FullLTOPostLink);
             });
             builder.registerPipelineParsingCallback([](StringRef name, ModulePassManager &passes, ArrayRef<PassBuilder::PipelineElement>) {
               if (name != "hinterland") return false;
-              hinterland::add(passes);
+              hinterland::add(passes, ThinOrFullLTOPhase::None);
               return true;
             });
           }};

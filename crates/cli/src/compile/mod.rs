@@ -133,7 +133,7 @@ fn become_compiler(args: &CompileArgs, compiler: Compiler) -> Result<Infallible,
     let mut command = match compiler {
         Compiler::Clang(language) => {
             let found = clang::find(language)?;
-            clang_command(&found, &words, &plugin()?)
+            clang_command(&found, &words, &plugin()?, plan.as_ref())
         }
         Compiler::Rustc => rust::command(&words, &plugin()?)?,
     };
@@ -144,18 +144,34 @@ fn become_compiler(args: &CompileArgs, compiler: Compiler) -> Result<Infallible,
     Err(Error::System { what: "cannot start the compiler", source: command.exec() })
 }
 
-fn clang_command(compiler: &Path, words: &[&OsStr], plugin: &Path) -> Command {
+fn clang_command(compiler: &Path, words: &[&OsStr], plugin: &Path, plan: Option<&Written>) -> Command {
     let mut command = Command::new(compiler);
-    // A link alone loads no plugin. The remark that is none makes clang keep lines, by which loops are named, as its other remarks do; and
+    // The remark that is none makes clang keep lines, by which loops are named, as its other remarks do; and
     // what is for sample profiles, the linker's names of functions that are inlined.
     let mut load = OsString::from("-fpass-plugin=");
     load.push(plugin);
+    command.arg("--start-no-unused-arguments").arg(load).args(["-Rpass=^$", "-fdebug-info-for-profiling"]);
+    if let Some(plan) = plan {
+        // For caches of compilers, which look at words: no plugin of clang's has this name.
+        command.arg(format!("-fplugin-arg-hinterland-{}", plan.digest));
+    }
+    if optimises_at_link(words) {
+        let mut load = OsString::from("-Wl,--load-pass-plugin=");
+        load.push(plugin);
+        command.arg(load);
+    }
+    command.arg("--end-no-unused-arguments").args(words);
     command
-        .arg("--start-no-unused-arguments")
-        .arg(load)
-        .args(["-Rpass=^$", "-fdebug-info-for-profiling", "--end-no-unused-arguments"])
-        .args(words);
-    command
+}
+
+/// Whether a link with these words is one of lld with link-time optimisation, which inlines what loops call in other files.
+fn optimises_at_link(words: &[&OsStr]) -> bool {
+    let last = |is_it: fn(&[u8]) -> bool| words.iter().map(|word| word.as_bytes()).rfind(|word| is_it(word));
+    let lto = last(|word| word.starts_with(b"-flto") || word == b"-fno-lto");
+    let linker = last(|word| word.starts_with(b"-fuse-ld=")).unwrap_or_default();
+    let is_lld =
+        linker.rsplit(|byte| matches!(byte, b'=' | b'/' | b'.')).next().is_some_and(|name| name.starts_with(b"lld"));
+    lto.is_some_and(|word| word != b"-fno-lto") && is_lld
 }
 
 /// The compiler's own words, and the plan among them.
@@ -193,6 +209,19 @@ fn hand_on(plan: &Handed) -> Result<PathBuf, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_linker_gets_the_plugin_where_it_is_lld_and_optimises() {
+        let has = |words: &str| optimises_at_link(&words.split(' ').map(OsStr::new).collect::<Vec<_>>());
+        assert!(
+            has("-flto -fuse-ld=lld a.o") && has("-fuse-ld=/usr/bin/ld.lld -flto=thin") && has("-flto -fuse-ld=lld-22")
+        );
+        for words in
+            ["-O2", "-flto a.o", "-fuse-ld=lld", "-flto -fno-lto -fuse-ld=lld", "-flto -fuse-ld=lld -fuse-ld=bfd"]
+        {
+            assert!(!has(words), "{words}");
+        }
+    }
 
     fn split_words(words: &[&str]) -> Result<(Vec<String>, Option<PathBuf>), String> {
         let words: Vec<OsString> = words.iter().map(OsString::from).collect();

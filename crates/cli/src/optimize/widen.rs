@@ -1,5 +1,5 @@
 //! What is tried next: more of the functions that wait longest and of the largest allocations (Mira §4.1); then, whether pages that are
-//! walked may leave before others.
+//! walked may leave before others, those of allocations that are walked in steps and those of all that the functions walk.
 
 use crate::plan::{Eviction, Function, Plan, Site};
 use crate::profile::{ProfileFile, choose};
@@ -20,8 +20,10 @@ pub struct Widening {
     largest: f64,
     step: f64,
     depth: usize,
-    /// Functions that were tried, by module and name: what was rolled back is not tried again.
-    tried: HashSet<(String, String)>,
+    /// Functions that were tried, by module, name and file: what was rolled back is not tried again.
+    tried: HashSet<(String, String, String)>,
+    /// A word on the eviction of allocations was tried.
+    has_tried_sites: bool,
     /// Words on eviction that were tried.
     evictions: usize,
 }
@@ -32,7 +34,7 @@ const EVICTIONS: [(Eviction, &str); 2] = [(Eviction::Never, "evict = \"never\"")
 
 impl Widening {
     pub fn new(worst: f64, largest: f64, step: f64, depth: usize) -> Widening {
-        Widening { worst, largest, step, depth, tried: HashSet::new(), evictions: 0 }
+        Widening { worst, largest, step, depth, tried: HashSet::new(), has_tried_sites: false, evictions: 0 }
     }
 
     /// The next plan, from the best one so far and a profile of the program that was built with it; only functions in files that
@@ -43,7 +45,8 @@ impl Widening {
         profile: &ProfileFile,
         is_compiled: &dyn Fn(&str) -> bool,
     ) -> Option<Candidate> {
-        self.wider(best, profile, is_compiled).or_else(|| self.evicting(best))
+        let wider = self.wider(best, profile, is_compiled);
+        wider.or_else(|| self.evicting_sites(best, profile)).or_else(|| self.evicting(best))
     }
 
     fn wider(&mut self, best: &Plan, profile: &ProfileFile, is_compiled: &dyn Fn(&str) -> bool) -> Option<Candidate> {
@@ -53,7 +56,7 @@ impl Widening {
             // All of it was looked at once both are whole.
             let next = |part: f64| if part < 1.0 { (part + self.step).min(1.0) } else { 2.0 };
             (self.worst, self.largest) = (next(self.worst), next(self.largest));
-            let name = |function: &Function| (function.module.clone(), function.name.clone());
+            let name = |function: &Function| (function.module.clone(), function.name.clone(), function.file.clone());
             let is_there = |function: &Function| best.functions.iter().any(|there| name(there) == name(function));
             let functions: Vec<Function> = chosen
                 .functions
@@ -65,16 +68,27 @@ impl Widening {
                 continue;
             }
             let what = format!("worst {:.0} %, largest {:.0} %", worst * 100.0, largest * 100.0);
-            let new_site = |site: &Site| {
-                best.sites.iter().all(|there| (&there.function, there.line) != (&site.function, site.line))
-            };
-            let sites: Vec<Site> = chosen.sites.into_iter().filter(new_site).collect();
+            let sites = new_sites(best, chosen.sites);
             let mut plan = Plan { program: chosen.program, build_id: chosen.build_id, measured: None, ..best.clone() };
             plan.functions.extend(functions);
             plan.sites.extend(sites);
             return Some(Candidate { plan, what });
         }
         None
+    }
+
+    /// Whether pages of allocations that are walked in steps leave before others, once the functions of the plan have walked them.
+    fn evicting_sites(&mut self, best: &Plan, profile: &ProfileFile) -> Option<Candidate> {
+        if std::mem::replace(&mut self.has_tried_sites, true) || !best.functions.iter().any(|function| function.fetch) {
+            return None;
+        }
+        let mut plan = Plan { measured: None, ..best.clone() };
+        plan.sites.extend(new_sites(best, choose(profile, 1.0, 1.0, self.depth).sites));
+        let is_open = |site: &Site| site.evict.is_none() && ["sequential", "strided"].contains(&site.pattern.as_str());
+        let mut open = plan.sites.iter_mut().filter(|site| is_open(site)).peekable();
+        open.peek()?;
+        open.for_each(|site| site.evict = Some(Eviction::Soon));
+        Some(Candidate { plan, what: "sites: evict = \"soon\"".into() })
     }
 
     /// Whether pages that the functions of the plan have walked leave before others.
@@ -91,6 +105,12 @@ impl Widening {
         }
         Some(Candidate { plan, what: (*what).into() })
     }
+}
+
+/// Those that the plan does not have.
+fn new_sites(plan: &Plan, sites: Vec<Site>) -> Vec<Site> {
+    let place = |site: &Site| (site.function.clone(), site.line, site.column);
+    sites.into_iter().filter(|site| plan.sites.iter().all(|there| place(there) != place(site))).collect()
 }
 
 #[cfg(test)]
@@ -141,6 +161,33 @@ mod tests {
         assert_eq!(all.len(), 5, "and then eviction");
         let evict = |at: usize, word| rest[at].plan.functions.iter().all(|function| function.evict == Some(word));
         assert!(evict(3, Eviction::Never) && evict(4, Eviction::Soon));
+    }
+
+    #[test]
+    fn of_allocations_that_are_walked_in_steps_it_is_tried_whether_they_leave_early() {
+        let mut profile = profile();
+        let site = |line: u32, pattern: &str| {
+            let value = json!({
+                "calls": [{"function": "make", "module": "app", "line": line}], "kind": "heap", "allocations": 1, "bytes": 9, "bytes_max": 9,
+                "held_bytes_max": 9, "faults": 1, "fetches": 1, "first_touches": 0, "wait_ns": 9, "wait_share": 0.1, "pattern": pattern,
+                "sequential": 1, "strided": 0, "irregular": 0, "fetched_pages": 1,
+                "functions": [{"index": 0, "faults": 1, "fetches": 1, "first_touches": 0, "wait_ns": 9}],
+            });
+            serde_json::from_value(value).unwrap()
+        };
+        profile.sites = vec![site(3, "sequential"), site(4, "random"), site(5, "strided")];
+        let none = Plan { version: 1, ..Plan::default() };
+        let mut widening = Widening::new(1.0, 1.0, 1.0, 2);
+        let all = widening.next(&none, &profile, &|module| module == "app").unwrap().plan;
+        assert!(all.sites.len() == 3 && all.sites.iter().all(|site| site.evict.is_none()));
+        let next = widening.next(&all, &profile, &|_| false).unwrap();
+        let said: Vec<_> = next.plan.sites.iter().map(|site| (site.line, site.evict)).collect();
+        assert_eq!(said, [(3, Some(Eviction::Soon)), (4, None), (5, Some(Eviction::Soon))]);
+        assert_eq!(next.what, "sites: evict = \"soon\"");
+        assert_eq!(widening.next(&all, &profile, &|_| false).unwrap().what, "evict = \"never\"");
+        // Without a function whose loops are hinted nothing is evicted.
+        let mut widening = Widening::new(1.0, 1.0, 1.0, 2);
+        assert_eq!(widening.next(&none, &profile, &|_| false), None);
     }
 
     #[test]

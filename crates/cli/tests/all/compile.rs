@@ -43,23 +43,26 @@ fn clang_gets_the_plugin_the_plan_and_every_word() {
     let plugin = directory.path().canonicalize().unwrap().join("hinterland-llvm22.so");
     for (language, compiler) in [("cc", "clang-22"), ("c++", "clang++-22")] {
         let compiler = directory.path().join("bin").join(compiler);
-        let begin = format!(
-            "{},--start-no-unused-arguments,-fpass-plugin={},-Rpass=^$,-fdebug-info-for-profiling,--end-no-unused-arguments,",
-            compiler.display(),
-            plugin.display()
-        );
+        let begin = |own: &str| {
+            format!(
+                "{},--start-no-unused-arguments,-fpass-plugin={},-Rpass=^$,-fdebug-info-for-profiling,{own}--end-no-unused-arguments,",
+                compiler.display(),
+                plugin.display()
+            )
+        };
         let (code, words) = said(&launcher, &[language, "-O2", "--help", "-c", "a b.c"]);
-        assert_eq!((code, words), (Some(3), format!("{begin}-O2,--help,-c,a b.c,plan==")));
+        assert_eq!((code, words), (Some(3), begin("") + "-O2,--help,-c,a b.c,plan=="));
         let (code, words) = said(&launcher, &[language, "-c", "--far-plan", plan.to_str().unwrap(), "a.c"]);
         assert_eq!(code, Some(3), "{words}");
-        let json =
-            words.strip_prefix(&format!("{begin}-c,a.c,plan=/proc/self/fd/")).expect(&words).split_once('=').unwrap().1;
-        let json: serde_json::Value = serde_json::from_str(json).unwrap();
+        let (given, plan) = words.split_once("plan=/proc/self/fd/").expect(&words);
+        let json: serde_json::Value = serde_json::from_str(plan.split_once('=').unwrap().1).unwrap();
         assert_eq!(
             (&json["functions"][0]["name"], &json["functions"][0]["evict"]),
             (&"traverse".into(), &"soon".into())
         );
-        assert_eq!(json["digest"].as_str().unwrap().len(), 64);
+        let digest = json["digest"].as_str().unwrap();
+        assert_eq!(digest.len(), 64);
+        assert_eq!(given, begin(&format!("-fplugin-arg-hinterland-{digest},")) + "-c,a.c,", "caches see the plan");
     }
 }
 

@@ -25,6 +25,7 @@ pub fn trials() -> Vec<Trial> {
     add("deep", no_llvm, Box::new(deep));
     add("fused", no_llvm, Box::new(fused));
     add("linked", no_llvm, Box::new(linked));
+    add("across", no_llvm, Box::new(across));
     add("shapes", no_llvm, Box::new(shapes));
     add("templates", no_llvm, Box::new(templates));
     add("programs", no_llvm, Box::new(programs));
@@ -357,6 +358,29 @@ fn linked(test: &str) -> Result<()> {
     for lto in ["-flto", "-flto=thin"] {
         let linked = hinted_loops(&[lto, "-fuse-ld=lld", &plugin])?;
         ensure!(once > 0 && linked == once, "{lto}: {linked} hinted loops, {once} without");
+    }
+    Ok(())
+}
+
+/// Link-time optimisation hints what it has inlined from another file.
+fn across(test: &str) -> Result<()> {
+    let [plan, code] = ["plan", "c"].map(|kind| source(&format!("across.{kind}")));
+    let plain = c_program("compiler/across", &["-DCALLEE", "-c"])?;
+    let callee = plain.display().to_string();
+    let plain = c_program("compiler/across", &[&callee])?.display().to_string();
+    for lto in ["-flto", "-flto=thin"] {
+        let object = |part: &str| -> Result<String> {
+            let to = built(test, &format!("{part}.o")).display().to_string();
+            compile(test, "cc", &["-O2", lto, "--far-plan", &plan, &format!("-D{part}"), "-c", &code, "-o", &to])?;
+            Ok(to)
+        };
+        let hinted = built(test, "hinted").display().to_string();
+        let words =
+            ["-O2", lto, "-fuse-ld=lld", "--far-plan", &plan, &object("CALLER")?, &object("CALLEE")?, "-o", &hinted];
+        compile(test, "cc", &words)?;
+        prints_the_same(&plain, &hinted, &[]).context(lto)?;
+        let (symbols, _) = printed(Command::new("nm").arg(&hinted))?;
+        ensure!(symbols.contains(" look_up.hint.gather"), "{lto}: what it looks up is not fetched: {symbols}");
     }
     Ok(())
 }
