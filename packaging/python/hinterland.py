@@ -11,19 +11,20 @@ Without Hinterland nothing happens.
 
     hinterland.fetch(data[1 << 20:2 << 20])
 
-begins to fetch what is far of a buffer: of an array of numpy, a memoryview, or any other object with the buffer protocol. Where its elements do
-not lie together (`data[::2]`), `fetch`, `keep` and `release` mean all from the first to the last, and `evict`, `evict_soon` and `overwrite` do
+begins to fetch what is far of a buffer: of an array of numpy, a memoryview, or any other object with the buffer protocol; `fetchv` that of several,
+in one call: `hinterland.fetchv(table[row] for row in coming)`. Where its elements do not lie together (`data[::2]`), `fetch`, `fetchv`, `keep` and `release` mean all from the first to the last, and `evict`, `evict_soon` and `overwrite` do
 nothing. Hints cannot fail, and do not wait for far memory; none but `overwrite` changes content.
 """
 
 import ctypes
+import functools
 import itertools
 import mmap
 import operator
 import os
 import sys
 
-__all__ = ["region", "fetch", "evict", "evict_soon", "keep", "release", "overwrite", "phase"]
+__all__ = ["region", "fetch", "fetchv", "evict", "evict_soon", "keep", "release", "overwrite", "phase"]
 
 _MODES = {"record": 1, "prefetch": 2, "auto": 3}
 _IN_FORCE = {0: None, 1: "record", 2: "prefetch"}
@@ -46,7 +47,7 @@ class _Table(ctypes.Structure):
 
     _fields_ = [("version", ctypes.c_uint32), ("bytes", ctypes.c_uint32)] + [
         (name, ctypes.c_void_p)
-        for name in "fetch fetchv evict evict_soon keep release overwrite phase loop_begin loop_end loop_fetch".split()
+        for name in "fetch fetchv evict evict_soon keep release overwrite phase loop_begin loop_end loop_fetch loop_fetchv".split()
     ]
 
 
@@ -100,6 +101,8 @@ def _hints():
         if table:
             fetch = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
             found["fetch"] = fetch(table.contents.loop_fetch)
+            fetchv = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.c_size_t, ctypes.c_size_t)
+            found["fetchv"] = fetchv(table.contents.loop_fetchv)
         return found
     except (AttributeError, OSError):
         return {}
@@ -154,20 +157,35 @@ class _Buffer(ctypes.Structure):
 _ANY, _WRITABLE = 0x118, 1
 
 
-def _hint(name, buffer, flags=_ANY, wants_whole=False, place=()):
+def _with_span(hint, buffer, flags=_ANY, wants_whole=False):
+    """Calls `hint` with the first address and the bytes of a buffer, unless those are not in one piece."""
     view = _Buffer()
     # Raises what is wrong with the object.
     ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(buffer), ctypes.byref(view), flags)
     try:
-        if name in _HINTS and not view.suboffsets and (not wants_whole or view.is_whole()):
-            _HINTS[name](*place, *view.span())
+        if hint and not view.suboffsets and (not wants_whole or view.is_whole()):
+            hint(*view.span())
     finally:
         ctypes.pythonapi.PyBuffer_Release(ctypes.byref(view))
 
 
+def _hint(name, buffer, flags=_ANY, wants_whole=False):
+    _with_span(_HINTS.get(name), buffer, flags, wants_whole)
+
+
 def fetch(buffer):
     """Begins to fetch what is far of a buffer, and returns at once."""
-    _hint("fetch", buffer, place=[_PLACES.of(sys._getframe(1))] if _PLACES else ())
+    _with_span(_PLACES and functools.partial(_HINTS["fetch"], _PLACES.of(sys._getframe(1))), buffer)
+
+
+def fetchv(buffers):
+    """Begins to fetch what is far of each of several buffers, and returns at once."""
+    addresses = {}  # by length, which is one in each call
+    for buffer in buffers:
+        _with_span(lambda address, length: addresses.setdefault(length, []).append(address), buffer)
+    for length, those in addresses.items() if _PLACES else ():
+        count = len(those)
+        _HINTS["fetchv"](_PLACES.of(sys._getframe(1)), (ctypes.c_void_p * count)(*those), count, length)
 
 
 def evict(buffer):

@@ -215,6 +215,8 @@ every_other = memoryview(data)[1::2]
 for buffer in (data, memoryview(data)[4096:8192], bytes(5000), numbers, b"", every_other, memoryview(data)[::-1]):
     for hint in (hinterland.keep, hinterland.release, hinterland.evict_soon, hinterland.evict, hinterland.fetch):
         hint(buffer)
+hinterland.fetchv([data, memoryview(data)[4096:8192], numbers, b"", every_other])
+hinterland.fetchv(())
 for first in range(0, len(data), 1 << 20):
     hinterland.fetch(memoryview(data)[first + (1 << 20):first + (2 << 20)])
     assert all(data[at] == at // 4096 % 251 for at in range(first, first + (1 << 20), 4096))
@@ -236,10 +238,11 @@ try:
     hinterland.overwrite(b"read only")
 except BufferError as error:
     print(error)
-try:
-    hinterland.fetch(7)
-except TypeError as error:
-    print(error)
+for fetch, what in ((hinterland.fetch, 7), (hinterland.fetchv, [b"", 7]), (hinterland.fetchv, 7)):
+    try:
+        fetch(what)
+    except TypeError as error:
+        print(error)
 "#;
     let (ended, native) = script(name, &skips::find("python3").context("python3")?, SCRIPT, &[])?;
     ensure!(native.contains("bytes-like object is required"), "{native}");
@@ -305,12 +308,17 @@ total = 0
 for row in range(0, 2048, 32):
     hinterland.fetch(table[row + 32:row + 64, ::2])
     total += int(table[row:row + 32].sum())
+hinterland.fetchv(table[row] for row in range(0, 512, 8))
 print(total, int(table[:, 1].sum()))
 "#;
     let options = ["--far", LINK, "--prefetch", "none"];
     let (ended, _) = script(name, &places::python(), SCRIPT, &options)?;
     let (evicted, fetched) = (count(&ended, "hint_evicted_pages")?, count(&ended, "hint_fetched_pages")?);
     ensure!(evicted > 1000 && fetched > 1000, "{evicted} pages left because they were named, {fetched} were fetched");
+    let line = 1 + SCRIPT.lines().position(|line| line.contains("fetchv")).context("a line")?;
+    let sites = ended.stats()?["hint_sites"].as_array().context("places")?.clone();
+    let of_line = sites.iter().find(|site| site["name"] == format!("<string>:{line}")).context("no such place")?;
+    ensure!(of_line["fetched_pages"].as_u64() > Some(0), "{of_line}");
     Ok(())
 }
 
