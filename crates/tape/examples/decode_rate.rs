@@ -1,10 +1,12 @@
-//! How fast references come out of a trace: `cargo run --release -p hinterland-tape --example decode_rate`.
+//! How fast references come out of a trace: `cargo run --release -p hinterland-tape --example decode_rate [-- --json]`.
 
 use hinterland_tape::{Head, Reference, Region, Trace, Writer, Written};
 use std::time::Instant;
 
 fn main() {
     const REFERENCES: u32 = 50_000_000;
+    let json = std::env::args().any(|word| word == "--json");
+    let mut rows = Vec::new();
     for (name, random) in [("sequential", false), ("random", true)] {
         let mut writer = Writer::new(Vec::new(), &Head::default()).expect("memory is a good sink");
         let region = writer.region(&Region { name: "far".into(), pages: 1 << 30 }).expect("as above");
@@ -25,6 +27,13 @@ fn main() {
         let seconds = begun.elapsed().as_secs_f64();
         let rate = f64::from(REFERENCES) / seconds / 1e6;
         let size = bytes.len() as f64 / f64::from(REFERENCES);
-        println!("{name}: {rate:.0} M references/s, {size:.2} bytes each (sum {sum})");
+        if json {
+            rows.push(format!(r#"{{"trace":"{name}","millions_per_second":{rate:.1}}}"#));
+        } else {
+            println!("{name}: {rate:.0} M references/s, {size:.2} bytes each (sum {sum})");
+        }
+    }
+    if json {
+        println!("[{}]", rows.join(","));
     }
 }

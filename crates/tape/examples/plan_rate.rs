@@ -1,6 +1,6 @@
 //! How fast tapes are planned: references a second of processor time, for each eviction, one size at 20 % of the peak.
 //!
-//! `cargo run --release -p hinterland-tape --example plan_rate [-- TRACE …]`: without a trace, for a walk, and for random touches.
+//! `cargo run --release -p hinterland-tape --example plan_rate [-- [--json] TRACE …]`: without a trace, for a walk, and for random touches.
 
 use hinterland_tape::plan::{Case, Eviction, Pace, Recording, plan};
 use hinterland_tape::tape::{TapeHead, TapeWriter};
@@ -27,28 +27,35 @@ fn made(page: impl Fn(u32) -> u32) -> Vec<u8> {
 }
 
 fn main() {
-    let paths: Vec<String> = std::env::args().skip(1).collect();
+    let (flags, paths): (Vec<String>, Vec<String>) = std::env::args().skip(1).partition(|word| word == "--json");
+    let (mut rows, mut texts) = (Vec::new(), Vec::new());
+    let mut add = |name: &str, bytes: &[u8]| measure(name, bytes, &mut rows, &mut texts);
     if paths.is_empty() {
-        measure("round after round", &made(|index| index % PAGES));
-        measure("random", &made(|index| index.wrapping_mul(2_654_435_761) >> 14));
+        add("round after round", &made(|index| index % PAGES));
+        add("random", &made(|index| index.wrapping_mul(2_654_435_761) >> 14));
     }
     for path in paths {
-        measure(&path, &std::fs::read(&path).expect("a file that can be read"));
+        add(&path, &std::fs::read(&path).expect("a file that can be read"));
+    }
+    match flags.is_empty() {
+        true => println!("{}", texts.join("\n")),
+        false => println!("[{}]", rows.join(",")),
     }
 }
 
-fn measure(name: &str, bytes: &[u8]) {
+/// Figures for scripts in `rows`, and for people in `texts`.
+fn measure(name: &str, bytes: &[u8], rows: &mut Vec<String>, texts: &mut Vec<String>) {
     let trace = Trace::open(bytes).expect("a trace");
     let begun = cpu_seconds();
     let recording = Recording::read(&trace, None).expect("a whole trace");
     let read_seconds = cpu_seconds() - begun;
     #[allow(clippy::cast_precision_loss, reason = "figures for people")]
     let millions = recording.references() as f64 / 1e6;
-    println!(
+    texts.push(format!(
         "{name}: {millions:.2} M references to {} pages, read at {:.1} M/s",
         recording.pages(),
         millions / read_seconds
-    );
+    ));
     let local_pages = (recording.pages() * LOCAL_PERCENT / 100).max(1);
     let pace = Pace {
         latency_ns: 15_000,
@@ -66,14 +73,14 @@ fn measure(name: &str, bytes: &[u8]) {
         let plans = plan(&trace, &recording, &[case], &pace, Some(&mut sink)).expect("it was read once");
         let seconds = cpu_seconds() - begun;
         let tape_bytes = tape.finish(&[]).expect("as above");
-        println!(
-            "  {}: {:.1} M/s, with the first pass {:.1}; {} pages moved, tape of {tape_bytes} bytes, {} MiB resident at most",
-            eviction.name(),
-            millions / seconds,
+        let (eviction, rate) = (eviction.name(), millions / seconds);
+        rows.push(format!(r#"{{"trace":{name:?},"evict":"{eviction}","millions_per_second":{rate:.2}}}"#));
+        texts.push(format!(
+            "  {eviction}: {rate:.1} M/s, with the first pass {:.1}; {} pages moved, tape of {tape_bytes} bytes, {} MiB resident at most",
             millions / (seconds + read_seconds),
             plans[0].pages_moved(),
             resident_peak_kib() / 1024,
-        );
+        ));
     }
 }
 

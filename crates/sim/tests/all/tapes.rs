@@ -139,10 +139,15 @@ fn threads_follow_their_own_tapes() {
 fn a_wrong_tape_costs_faults_and_a_foreign_one_is_refused() {
     let (trace, _) = traced(&of_one_thread(&patterns::sequential_loop(4_096, 4)), 10_000, 1);
     let tape = planned(&trace, 1_024, Eviction::Min);
-    let other: Vec<u32> = (0..4).flat_map(|_| (0..4_096).rev()).collect();
-    let (_, work) = traced(&of_one_thread(&other), 10_000, 1);
-    let figures = followed(&work, &setup(1_024, "rdma-25g"), &tape);
-    assert!(figures.major > 0, "{figures:?}");
+    let backwards: Vec<u32> = (0..4).flat_map(|_| (0..4_096).rev()).collect();
+    for other in [backwards, patterns::uniform(4_096, 65_536)] {
+        let (_, work) = traced(&of_one_thread(&other), 10_000, 1);
+        let setup = setup(1_024, "rdma-25g");
+        let (figures, without) =
+            (followed(&work, &setup, &tape), simulate(&work, &setup, "s3-fifo", "auto", &mut |_| {}).unwrap());
+        assert!(figures.major > 0, "{figures:?}");
+        assert!(figures.run_ns() * 10 <= without.run_ns() * 11, "with it {figures:?}, without {without:?}");
+    }
     let (_, work) = traced(&of_one_thread(&[1, 2, 3]), 10_000, 1);
     let refused = follow(&work, &setup(1_024, "rdma-25g"), &Tape::open(&tape).unwrap(), &mut |_| {});
     assert!(refused.unwrap_err().to_string().contains("planned from another one"));
