@@ -77,10 +77,13 @@ pub struct LinkCompressed {
     compressors: Pool<Compressor>,
 }
 
+/// A batch, and a page to expand a block into that is looked at alone.
+const ROOM_PAGES: usize = STORE_PAGES + 1;
+
 /// A codec, and room for what it makes of a batch.
 struct Compressor {
     codec: Codec,
-    room: PageRoom<STORE_PAGES>,
+    room: PageRoom<ROOM_PAGES>,
 }
 
 impl Compressor {
@@ -115,10 +118,10 @@ impl LinkCompressed {
             return self.inner.store_while(pages, None, priority, out, meanwhile);
         }
         self.compressors.with(|Compressor { codec, room }| {
-            let room = room.pages();
+            let (spare, room) = room.pages().split_last_mut().expect("a page more than a batch has");
             let mut bytes = [0_u16; STORE_PAGES];
             for (index, (page, decision)) in pages.iter().zip(&decisions).enumerate() {
-                bytes[index] = self.compress(codec, page, *decision, &mut room[index]);
+                bytes[index] = self.compress(codec, page, *decision, &mut room[index], spare);
             }
             let is_whole = |index: usize| usize::from(bytes[index]) == PAGE_BYTES;
             let parts = pages.iter().zip(&*room).enumerate();
@@ -128,8 +131,16 @@ impl LinkCompressed {
         });
     }
 
-    /// Compresses a page into `room`; returns how many bytes are to be stored, a page's where they are not those in `room`.
-    fn compress(&self, codec: &mut Codec, page: &PageBytes, decision: Decision, room: &mut PageBytes) -> u16 {
+    /// Compresses a page into `room`; returns how many bytes are to be stored, a page's where they are not those in `room`. A page that is compressed only
+    /// to see what comes of it is expanded again, into `spare`.
+    fn compress(
+        &self,
+        codec: &mut Codec,
+        page: &PageBytes,
+        decision: Decision,
+        room: &mut PageBytes,
+        spare: &mut PageBytes,
+    ) -> u16 {
         let whole = u16::try_from(PAGE_BYTES).expect("4096");
         if decision == Decision::Whole {
             return whole;
@@ -137,6 +148,9 @@ impl LinkCompressed {
         let begun = Instant::now();
         let block = codec.compress(page, &mut room[..COMPRESSED_BYTES_MAX]);
         lock(&self.worth).compressed(nanoseconds(begun), block.unwrap_or(PAGE_BYTES));
+        if let (Some(bytes), Decision::Probe) = (block, decision) {
+            self.expand(&room[..bytes], spare);
+        }
         let block = block.filter(|_| decision == Decision::Compress);
         block.map_or(whole, |bytes| u16::try_from(bytes).expect("less than a page"))
     }
@@ -191,7 +205,7 @@ impl LinkCompressed {
     }
 
     fn own_ram_bytes(&self) -> u64 {
-        let each = Codec::ram_bytes(CodecName::Lz4) + PageRoom::<STORE_PAGES>::RAM_BYTES;
+        let each = Codec::ram_bytes(CodecName::Lz4) + PageRoom::<ROOM_PAGES>::RAM_BYTES;
         self.compressors.made() as u64 * each
     }
 }

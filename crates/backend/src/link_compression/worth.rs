@@ -93,9 +93,10 @@ impl Worth {
     fn would_pay(&self, page_ns: u64) -> bool {
         let page = PAGE_BYTES as u64;
         let spared_ns = page_ns.saturating_mul(page.saturating_sub(self.bytes.get())) / page;
-        // Expanding takes less than compressing; until it is measured, half.
+        // Expanding takes less than compressing; until enough is measured, half.
         let compress_ns = self.compress_ns.get();
-        let expand_ns = if self.expand_ns.samples > 0 { self.expand_ns.get() } else { compress_ns / 2 };
+        let is_known = self.expand_ns.samples >= SAMPLES_MIN;
+        let expand_ns = if is_known { self.expand_ns.get() } else { compress_ns / 2 };
         let quarters = if self.pays { GO_ON } else { BEGIN };
         4 * 2 * spared_ns > quarters * (compress_ns + expand_ns) && 4 * spared_ns > quarters * expand_ns
     }
@@ -106,7 +107,7 @@ impl Worth {
 pub(super) enum Decision {
     /// It is stored as it is.
     Whole,
-    /// It is compressed, measured, and stored as it is.
+    /// It is compressed, expanded again, both are measured, and it is stored as it is.
     Probe,
     /// It is compressed, and stored so if it shrinks.
     Compress,
@@ -123,8 +124,6 @@ mod tests {
             let decision = worth.decide(LinkCompression::Auto, page_ns);
             if decision != Decision::Whole {
                 worth.compressed(4_000, bytes);
-            }
-            if decision == Decision::Compress {
                 worth.expanded(1_500);
             }
             counts[decision as usize] += 1;
@@ -167,11 +166,32 @@ mod tests {
         assert_eq!(worth.decide(LinkCompression::Auto, 8_192), Decision::Whole);
     }
 
+    /// Nothing that is loaded while it does not pay is expanded: probes alone say that it would pay again.
+    #[test]
+    fn it_pays_again_once_processors_that_were_busy_are_not() {
+        let mut worth = Worth::default();
+        assert!(decided(&mut worth, 1_500, 8_192)[2] > 200);
+        (0..40).for_each(|_| worth.expanded(30_000));
+        assert!(decided(&mut worth, 1_500, 8_192)[2] == 0);
+        (0..20).for_each(|_| _ = decided(&mut worth, 1_500, 8_192));
+        assert_eq!(decided(&mut worth, 1_500, 8_192)[2], 256);
+    }
+
+    #[test]
+    fn a_few_pages_that_were_expanded_slowly_decide_nothing() {
+        let mut worth = Worth::default();
+        (0..20).for_each(|_| worth.compressed(4_000, 1_500));
+        worth.expanded(1_000_000);
+        assert_eq!(worth.decide(LinkCompression::Auto, 8_192), Decision::Compress);
+    }
+
     #[test]
     fn it_does_not_change_its_mind_for_little() {
         let mut worth = Worth::default();
-        (0..20).for_each(|_| worth.compressed(4_000, 2_048));
-        worth.expanded(1_500);
+        for _ in 0..20 {
+            worth.compressed(4_000, 2_048);
+            worth.expanded(1_500);
+        }
         let pays = |worth: &mut Worth, page_ns| worth.decide(LinkCompression::Auto, page_ns) == Decision::Compress;
         // 5.5 µs of a processor for a page: the link must spare more than 2 × 2.75 µs, and a quarter more to begin.
         assert!(
