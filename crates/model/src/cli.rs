@@ -49,7 +49,7 @@ Examples:
   hinterland-model daemon pr --scheme remote,daemon --components 4 --placement random
   hinterland-model daemon pr --scheme remote,daemon --links 1/4:100ns,1/8:400ns   a memory component on each link
   hinterland-model daemon pr --scheme remote,daemon --threads 8           on eight cores
-  hinterland-model daemon pr nw --together --local 15%                    both at once, each on a core of its own
+  hinterland-model daemon pr nw --together                                both at once, each on a core of its own
   hinterland-model daemon nw --scheme remote,lc,pq,daemon --disturbance 50%       others take half of the network, now and then
   hinterland-model daemon hp --scheme remote,lc,daemon --compressor fpc-bdi
   hinterland-model daemon nw --size 1024 --references 2000000 --warm-up 0
@@ -79,9 +79,10 @@ struct DaemonArgs {
     /// How well pages compress: as the workload's own data do, or by the paper's ratios
     #[arg(long, value_enum, default_value = "measured")]
     ratio: Ratio,
-    /// Local memory as a part of the pages that the workload touches
-    #[arg(long, value_name = "PERCENT", default_value = "20%", value_parser = percent)]
-    local: u64,
+    /// Local memory as a part of the pages that the workload touches [default: 20%; with --together 15% for two programs and 9% for four, as in the paper
+    /// (§6.10), and 12% for three]
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    local: Option<u64>,
     /// What local memory evicts
     #[arg(long, value_enum, default_value = "lru")]
     replacement: Replacement,
@@ -226,8 +227,18 @@ impl DaemonArgs {
         Ok(chosen)
     }
 
+    /// Local memory, where so many programs run at once.
+    fn local_percent(&self, programs: usize) -> u64 {
+        self.local.unwrap_or(match programs {
+            _ if !self.together => 20,
+            2 => 15,
+            3 => 12,
+            _ => 9,
+        })
+    }
+
     /// The machine on a link.
-    fn parameters(&self, link: Link) -> Parameters {
+    fn parameters(&self, link: Link, programs: usize) -> Parameters {
         let (compression_block_bytes, compression_block_ticks) = self.compressor.block();
         let disturbance = self.disturbance.map(|percent| Disturbance {
             percent,
@@ -238,7 +249,7 @@ impl DaemonArgs {
             network_rate: link.rate,
             switch_ticks: link.switch_ticks,
             disturbance,
-            local_percent: self.local,
+            local_percent: self.local_percent(programs),
             replacement: self.replacement,
             components: self.components,
             placement: self.placement,
@@ -251,7 +262,7 @@ impl DaemonArgs {
     }
 
     /// One machine with all links of `--links`, or one for each of `--bandwidth` and `--switch`.
-    fn points(&self) -> Vec<Point> {
+    fn points(&self, programs: usize) -> Vec<Point> {
         let link = |part: u64, switch_ns: u64| {
             let rate = Rate(Parameters::paper().dram_rate.0 / part);
             Link { rate, switch_ticks: ns(switch_ns) }
@@ -265,7 +276,7 @@ impl DaemonArgs {
                 .map(|(part, switch_ns)| Point {
                     bandwidth: format!("1/{part}"),
                     switch_ns,
-                    parameters: self.parameters(link(part, switch_ns)),
+                    parameters: self.parameters(link(part, switch_ns), programs),
                 })
                 .collect();
         }
@@ -273,7 +284,7 @@ impl DaemonArgs {
         let components = u32::try_from(links.len()).expect("four links at most");
         let names: Vec<String> = self.links.iter().map(|(part, switch_ns)| format!("1/{part}:{switch_ns}ns")).collect();
         let switch_ns = self.links.iter().map(|(_, switch_ns)| switch_ns).sum::<u64>() / u64::from(components);
-        let parameters = Parameters { components, ..self.parameters(links[0]) };
+        let parameters = Parameters { components, ..self.parameters(links[0], programs) };
         vec![Point { bandwidth: names.join("+"), switch_ns, parameters: Parameters { links, ..parameters } }]
     }
 
@@ -330,7 +341,7 @@ impl DaemonArgs {
         if self.links.len() > 4 {
             return Err(format!("--links has {} links; the model has 1 to 4 memory components", self.links.len()));
         }
-        let points = self.points();
+        let points = self.points(sources.len());
         self.refuse_short_intervals(&points)?;
         Ok(Request {
             together: self.together,
@@ -406,6 +417,20 @@ mod tests {
         match Cli::read(words).map_err(|error| error.to_string())?.command {
             Command::Daemon(args) => Ok(args),
             Command::Cluster(_) => unreachable!("the other one was asked for"),
+        }
+    }
+
+    #[test]
+    fn programs_at_once_have_the_local_memory_of_the_papers() {
+        for (line, percent) in [
+            ("pr nw", 20),
+            ("pr nw --together", 15),
+            ("pr nw sl --together", 12),
+            ("pr nw sl hp --together --links 1/4:100ns,1/8:400ns", 9),
+            ("pr nw --together --local 20%", 20),
+        ] {
+            let request = parse(line).and_then(|args| args.request()).expect("good");
+            assert!(request.points.iter().all(|point| point.parameters.local_percent == percent), "{line}");
         }
     }
 

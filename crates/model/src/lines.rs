@@ -6,6 +6,7 @@
 //!  L BE801950,4
 //!  S BE80199C,4
 //!  M 0025747C,1
+//! ==4711== Exit code:       0
 //! ```
 //!
 //! Addresses are hexadecimal, sizes decimal. Pages are numbered in the order of their first touch, since the model's address space begins at 0. Lackey
@@ -21,6 +22,8 @@ use std::io::{BufRead, Read};
 const TEXT_BYTES_MAX: u64 = 4096;
 /// Bytes of one access; the largest, of FXSAVE and XSAVE, are some hundred.
 const ACCESS_BYTES_MAX: u64 = PAGE_BYTES;
+/// What lackey says when the program has ended.
+const END: &[u8] = b"Exit code:";
 /// Of a wrong line, so much is shown.
 const SHOWN_BYTES_MAX: usize = 40;
 
@@ -69,8 +72,10 @@ pub enum LinesError {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Record {
-    /// What valgrind says beside.
-    Message,
+    /// What valgrind says beside; `is_end`: with which code the program ended.
+    Message {
+        is_end: bool,
+    },
     Instruction,
     Load(Access),
     Store(Access),
@@ -84,15 +89,16 @@ struct Access {
     bytes: u64,
 }
 
-/// Gives all loads and stores to the filter, until it is full.
+/// Gives all loads and stores to the filter, until it is full. Returns whether no more were asked for, or the program ended: a recording that was cut
+/// where a line ends looks like a whole one otherwise.
 ///
 /// # Errors
 /// What is wrong with which line.
-pub fn read(mut input: impl BufRead, filter: &mut Filter) -> Result<(), LinesError> {
+pub fn read(mut input: impl BufRead, filter: &mut Filter) -> Result<bool, LinesError> {
     let (mut pages, mut number, mut text) = (Pages::default(), 0, Vec::new());
     // Instructions since the last access: lackey names one before its accesses, and the filter counts an access as one.
     let mut instructions: u64 = 0;
-    let mut is_empty = true;
+    let (mut is_empty, mut has_end) = (true, false);
     while !filter.is_full() {
         text.clear();
         let bytes = input.by_ref().take(TEXT_BYTES_MAX).read_until(b'\n', &mut text);
@@ -106,7 +112,10 @@ pub fn read(mut input: impl BufRead, filter: &mut Filter) -> Result<(), LinesErr
         };
         let record = parse(line).ok_or_else(foreign)?;
         let (access, is_loaded, is_stored) = match record {
-            Record::Message => continue,
+            Record::Message { is_end } => {
+                has_end |= is_end;
+                continue;
+            }
             Record::Instruction => {
                 instructions += 1;
                 continue;
@@ -129,13 +138,13 @@ pub fn read(mut input: impl BufRead, filter: &mut Filter) -> Result<(), LinesErr
         }
     }
     filter.work(instructions);
-    if is_empty { Err(LinesError::Empty { lines: number }) } else { Ok(()) }
+    if is_empty { Err(LinesError::Empty { lines: number }) } else { Ok(has_end || filter.is_full()) }
 }
 
 /// A line without its end; `None`: it is not lackey's.
 fn parse(line: &[u8]) -> Option<Record> {
     if line.starts_with(b"==") || line.starts_with(b"--") {
-        return Some(Record::Message);
+        return Some(Record::Message { is_end: line.windows(END.len()).any(|part| part == END) });
     }
     let (kind, rest) = line.split_at_checked(3)?;
     let access = access(std::str::from_utf8(rest).ok()?)?;

@@ -148,7 +148,9 @@ pub fn make(request: &Request, progress: impl Fn(&str)) -> Result<Report, String
                 "programs that run at once have more than 256 GiB of data; take smaller ones (--size)".to_owned()
             );
         }
-        if let Some(note) = beside_the_caches(&traces, &request.points[0].parameters) {
+        let without_end =
+            traces.iter().filter(|(_, trace)| !trace.has_end).map(|(source, _)| without_end(&source.name()));
+        for note in beside_the_caches(&traces, &request.points[0].parameters).into_iter().chain(without_end) {
             progress(&format!("note: {note}"));
             notes.push(note);
         }
@@ -214,6 +216,13 @@ fn beside_the_caches(traces: &[(&Source, Trace)], parameters: &Parameters) -> Op
     } else {
         None
     }
+}
+
+/// A recording may have been cut at the end of a line.
+fn without_end(name: &str) -> String {
+    format!(
+        "{name}: the recording does not say that the program has ended (lackey's \"Exit code:\"), so its rest may be missing"
+    )
 }
 
 fn program(source: &Source, trace: &Trace) -> Program {

@@ -96,10 +96,10 @@ impl Source {
             }
             Source::Lines(path) => {
                 let mut filter = extent.filter(0);
-                read(path, &mut filter).map_err(|why| format!("{}: {why}", path.display()))?;
+                let has_end = read(path, &mut filter).map_err(|why| format!("{}: {why}", path.display()))?;
                 let stream = filter.finish();
                 let measured_bytes = vec![u16::try_from(PAGE_BYTES).expect("a page"); stream.pages as usize];
-                Ok(Trace { stream, measured_bytes })
+                Ok(Trace { stream, measured_bytes, has_end })
             }
         }
     }
@@ -113,7 +113,7 @@ impl Source {
     }
 }
 
-fn read(path: &Path, filter: &mut Filter) -> Result<(), String> {
+fn read(path: &Path, filter: &mut Filter) -> Result<bool, String> {
     let read = if path == Path::new("-") {
         lines::read(stdin().lock(), filter)
     } else {

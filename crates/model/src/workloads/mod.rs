@@ -177,6 +177,8 @@ pub struct Trace {
     pub stream: Stream,
     /// Of each page, its bytes when compressed as measured: the mean of its region.
     pub measured_bytes: Vec<u16>,
+    /// It goes to the program's end, or as far as was asked for.
+    pub has_end: bool,
 }
 
 impl Workload {
@@ -218,7 +220,7 @@ impl Workload {
         for region in program.regions() {
             measured_bytes[region.pages()].fill(region.compressed_page_bytes(compressor));
         }
-        Trace { stream, measured_bytes }
+        Trace { stream, measured_bytes, has_end: true }
     }
 
     /// Bytes of a page when compressed by the paper's ratio.
