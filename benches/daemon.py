@@ -38,17 +38,13 @@ CLASSES = {
 # Before the name of a run with the paper's ratios, and behind that of its bars.
 PAPERS = "paper's ratios: "
 BY_PAPER = ", the paper's ratios"
-# How far from the paper counts as met, in percent: DaeMon over Remote, and all else.
+# How far from the paper counts as met, in percent: DaeMon over Remote with its access cost, and all else, to which FIFO and several threads belong.
 SPEED, ELSE = (-15, 25), (-20, 20)
 # Why the model is elsewhere, where that was looked into; see docs/results/README.md.
 BUSES = "compressed pages fill the memory buses: with buses of 8 times the bandwidth DaeMon gains more over Remote (example 'deviations')"
 UNKNOWN = "not looked into by itself"
 CHOSEN = "links, programs and traffic are ours, as the paper names its own in pictures alone"
-
-
-def parts(ratios: float, and_buses: float) -> str:
-    """What the example 'deviations' has for a setting, of 1 million references after as many."""
-    return f"data and memory buses: of 1 million references it is {ratios} with the paper's ratios, and {and_buses} with memory buses of 8 times the bandwidth as well (example 'deviations')"
+PARTS = "data and memory buses: the example 'deviations' takes away one after the other"
 
 
 def mean(values: list[float]) -> float:
@@ -137,9 +133,9 @@ def anchors(all_rows: dict[str, Rows]) -> list[dict]:
     """What the paper says, and the model has on the links that it says it for: DaeMon, and ours in its place."""
     main, paper = all_rows["main"], all_rows[PAPERS + "main"]
 
-    def daemon(what: str, said: float, rows: list[Rows], why: str, figure: str = "speedup", **where) -> dict:
+    def daemon(what: str, said: float, rows: list[Rows], why: str, figure: str = "speedup", bounds: tuple[int, int] = SPEED, **where) -> dict:
         of = lambda scheme: mean([row[figure] for run in rows for row in run.of(scheme, **where)])
-        return anchor(what, said, of("daemon"), why, of("ours"), SPEED if figure == "speedup" else ELSE)
+        return anchor(what, said, of("daemon"), why, of("ours"), bounds)
 
     by_lz = [
         anchor(f"LC by LZ over {name}, {ratio} ratios (§6.5)", said, lz.mean("lc") / all_rows[f"{name} {ratio}"].mean("lc"), why)
@@ -158,7 +154,9 @@ def anchors(all_rows: dict[str, Rows]) -> list[dict]:
     locals = {name: main.mean("local", workload=name, bandwidth="1/4") for name in misses}
     scattered = sorted(misses, key=misses.__getitem__)[-4:]
     without = mean([speed for name, speed in locals.items() if name not in scattered])
+    mean_misses = sum(misses.values()) / len(misses)
     worst = ", ".join(f"{name} {misses[name]:.0f} %" for name in reversed(scattered))
+    part = f"a part of each run, not the whole: {worst}"
     mixed = [rows for name, rows in all_rows.items() if name.startswith("links") or name.startswith("components")]
     at_once = [rows for name, rows in all_rows.items() if name.startswith("at once")]
     disturbed = lambda scheme: all_rows["disturbed"].mean(scheme)
@@ -173,18 +171,20 @@ def anchors(all_rows: dict[str, Rows]) -> list[dict]:
         anchor("access cost, LC (§6.2)", 2.12, main.mean("lc", "access_gain"), f"the stand-ins' data in part: at 1/4 and 100 ns LC over Remote is {main.mean('lc', **at):.2f}, and {paper.mean('lc', **at):.2f} with the paper's ratios"),
         anchor("access cost, PQ (§6.2)", 2.06, main.mean("pq", "access_gain"), f"dr and rs have {still('dr'):.2f} and {still('rs'):.2f} at 1/4 and 100 ns, where the paper has 1.43: a share that lends nothing slows down their pages"),
         daemon("access cost, DaeMon (§6.2)", 3.06, [main], UNKNOWN, "access_gain"),
-        anchor("misses of local memory under Remote, % (100 − 97.7, §6.3)", 2.3, sum(misses.values()) / len(misses), f"a part of each run, not the whole: {worst}"),
+        # The paper says hits; misses are what counts, and the stricter of the two.
+        anchor("hits in local memory under Remote, % (§6.3)", 97.7, 100 - mean_misses, part),
+        anchor("misses of local memory under Remote, % (100 − 97.7, §6.3)", 2.3, mean_misses, part),
         *by_lz,
         anchor("DaeMon over LC, disturbed, pr and nw (§6.6)", 2.85, disturbed("daemon") / disturbed("lc"), CHOSEN, disturbed("ours") / disturbed("lc")),
         anchor("DaeMon over PQ, disturbed, pr and nw (§6.6)", 1.19, disturbed("daemon") / disturbed("pq"), CHOSEN, disturbed("ours") / disturbed("pq")),
-        daemon("DaeMon over Remote, 8 threads (§6.7)", 2.73, [all_rows["threads"]], parts(2.09, 3.02)),
-        daemon("DaeMon over Remote, 8 threads, 1/16, here 100 ns (§A.3)", 3.95, [all_rows["sixteenth"]], parts(3.40, 3.51)),
-        daemon("DaeMon over Remote, FIFO (§6.8)", 2.63, [all_rows["fifo"]], parts(1.59, 1.99)),
-        daemon("DaeMon over Remote, several memory components (§6.9)", 3.25, mixed, f"{parts(1.52, 1.98)}; {CHOSEN}"),
-        daemon("DaeMon over Remote, 2 and 4 programs at once (§6.10)", 1.96, at_once, f"{parts(1.81, 2.93)}; {CHOSEN}"),
+        daemon("DaeMon over Remote, 8 threads (§6.7)", 2.73, [all_rows["threads"]], PARTS, bounds=ELSE),
+        daemon("DaeMon over Remote, 8 threads, 1/16, here 100 ns (§A.3)", 3.95, [all_rows["sixteenth"]], PARTS, bounds=ELSE),
+        daemon("DaeMon over Remote, FIFO (§6.8)", 2.63, [all_rows["fifo"]], PARTS, bounds=ELSE),
+        daemon("DaeMon over Remote, several memory components (§6.9)", 3.25, mixed, f"{PARTS}; {CHOSEN}"),
+        daemon("DaeMon over Remote, 2 and 4 programs at once (§6.10)", 1.96, at_once, f"{PARTS}; {CHOSEN}"),
         daemon("DaeMon over Remote, 1000 ns, here 1/4 (§A.2)", 1.49, [all_rows["switch"]], UNKNOWN, switch_ns=1000),
-        daemon("DaeMon over Remote, 2 memory components, 1/4, 100 ns (§A.4)", 2.09, [all_rows["components 2"]], parts(1.43, 1.94)),
-        daemon("DaeMon over Remote, 4 memory components, 1/4, 100 ns (§A.4)", 1.88, [all_rows["components 4"]], parts(1.38, 1.88)),
+        daemon("DaeMon over Remote, 2 memory components, 1/4, 100 ns (§A.4)", 2.09, [all_rows["components 2"]], PARTS),
+        daemon("DaeMon over Remote, 4 memory components, 1/4, 100 ns (§A.4)", 1.88, [all_rows["components 4"]], PARTS),
     ]
 
 
