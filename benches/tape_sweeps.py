@@ -37,7 +37,7 @@ def asked(words: list) -> dict:
 
 
 def user_seconds() -> float:
-    """Of all programs that have ended, without the kernel's part: what first touches take, replays have."""
+    """Of all programs that have ended, without the kernel's part: replays have first touches of their own."""
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
 
 
@@ -49,7 +49,7 @@ class Sweep:
         # What it takes natively, by which all replays are: a trace's own clock is far off where pages are touched quickly.
         before = user_seconds()
         self.native, self.output, _ = program.run([])
-        self.cpu_seconds = user_seconds() - before
+        self.user_seconds = user_seconds() - before
 
     def trace(self, microset: int) -> dict:
         path = self.directory / f"{self.program.name}-{microset}.trace"
@@ -69,7 +69,7 @@ class Sweep:
         """Rows of the simulator by link and system, with the processor time that the program takes natively."""
         named = [system for system in systems if system != "tape"]
         words = [self.launcher, "sim", trace, "--local", local_bytes, "--prefetch", ",".join(named or ["none"]), "--evict", "s3-fifo",
-                 "--link", ",".join(links), "--tape", tape, "--reference-ns", max(round(self.cpu_seconds * 1e9 / references), 1), "--json"]
+                 "--link", ",".join(links), "--tape", tape, "--reference-ns", max(round(self.user_seconds * 1e9 / references), 1), "--json"]
         rows: dict = {link: {} for link in links}
         for row in asked(words)["rows"]:
             if row["prefetch"] in systems:
@@ -94,14 +94,16 @@ def measure(sweep: Sweep, size: int) -> dict:
     local = lambda percent: peak * percent // 100 // PAGE_BYTES * PAGE_BYTES
     shares = [percent for percent in SHARES if local(percent) >= LOCAL_MIN]
     row = {"program": name, "size_mib": size, "native_seconds": round(sweep.native, 3), "peak_bytes": peak, "references": plan["references"],
-           "cpu_seconds": round(sweep.cpu_seconds, 3), "traced_cpu_seconds": plan["cpu_seconds"], "links": LINKS, "shares": {}, "planned_bytes": {}, "microsets": {},
+           "cpu_seconds": round(sweep.user_seconds, 3), "traced_cpu_seconds": plan["cpu_seconds"], "links": LINKS, "shares": {}, "planned_bytes": {}, "microsets": {},
            "planned_for": {}}
+    tape, _, _ = sweep.tape(main, 100)
+    link = LINKS["25 Gb/s"]
+    row["all_local_seconds"] = sweep.replay(main, references, peak * 2, tape, [link], ["none"])[link]["none"]["run_seconds"]
     for percent in shares:
         tape, plan, _ = sweep.tape(main, percent)
         row["planned_bytes"][percent] = planned_bytes(plan)
         row["shares"][percent] = sweep.replay(main, references, local(percent), tape, list(LINKS.values()), SYSTEMS)
         say(f"{percent} % local")
-    link = LINKS["25 Gb/s"]
     # All tapes of other microsets are followed in the trace of the smallest ones.
     smallest = traces[min(MICROSETS)]["path"]
     _, plan, _ = sweep.tape(smallest, 100)
@@ -126,15 +128,20 @@ def keyed(rows: list[dict]) -> list[dict]:
     return [row | {name: number(row[name]) for name in ("shares", "planned_bytes", "microsets", "planned_for") if name in row} for row in rows]
 
 
+def by_all_local(row: dict, run: dict) -> float:
+    """A run beside one in which nothing is evicted; of rows of earlier builds, beside the processor time in the trace."""
+    return run["run_seconds"] / row["all_local_seconds"] if "all_local_seconds" in row else run["slowdown"]
+
+
 def figures(rows: list[dict]) -> list[dict]:
     """The paper's, as panels."""
     names = [row["program"] for row in rows]
     panels = []
     for row in rows:
         for link in ("25 Gb/s", "10 Gb/s"):
-            values = {system: [row["shares"][share][LINKS[link]][system]["slowdown"] for share in row["shares"]] for system in SYSTEMS}
+            values = {system: [by_all_local(row, of[LINKS[link]][system]) for of in row["shares"].values()] for system in SYSTEMS}
             caption = f"{row['program']} by the share that is local (of 100 % too the evictor keeps a reserve), {link}"
-            panels.append(panel("4, 5", caption, "× native" if "traced_cpu_seconds" in row else "× traced", [f"{share} %" for share in row["shares"]], values))
+            panels.append(panel("4, 5", caption, "× all local" if "all_local_seconds" in row else "× traced", [f"{share} %" for share in row["shares"]], values))
 
     def at(share: int, link: str, system: str, value: str) -> list[float | None]:
         return [row["shares"][share][LINKS[link]][system][value] if share in row["shares"] else None for row in rows]
