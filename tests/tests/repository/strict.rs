@@ -9,7 +9,7 @@ use yaml_rust2::YamlLoader;
 
 /// Endings of names, and how the files are read.
 const KINDS: [(&[&str], Check); 3] =
-    [(&[".toml", ".lock"], toml_file), (&[".json"], json_file), (&[".yml", ".yaml"], yaml_file)];
+    [(&[".toml", ".lock", ".plan"], toml_file), (&[".json"], json_file), (&[".yml", ".yaml"], yaml_file)];
 
 type Check = fn(&str) -> Result<(), String>;
 
