@@ -332,7 +332,7 @@ mod tests {
         writer.finish().unwrap();
         let bytes = std::mem::take(writer.sink());
         let mut counter = Counter::default();
-        walk(&Trace::open(&bytes).unwrap(), None, &mut counter).unwrap();
+        walk(&Trace::open(&bytes).unwrap(), Clock::Traced, &mut counter).unwrap();
         counter.discards.sort_unstable();
         // The thread that runs gets all of them.
         assert_eq!(counter.discards, [7, 7, 7, 7, 7, 7, 8, 8, 70, 70, 71, 71, 98, 98]);
