@@ -228,8 +228,8 @@ impl RunTapes {
         let idle = first.idle_pages(followed);
         (followed > 0 && idle > first.planned_pages() / IDLE_PART).then(|| {
             format!(
-                "--tape: {} is of {} threads, and {followed} followed it: {} of local memory are planned for the others; trace the program \
-                 with as many threads",
+                "--tape: {} is of {} threads, and {followed} followed it: {} of local memory are planned for the others; if there are \
+                 fewer now, trace the program with as many",
                 self.path.display(),
                 self.threads(),
                 ByteCount(PageCount(idle).bytes())
@@ -367,8 +367,8 @@ mod tests {
         assert_eq!(tapes.threads(), 4, "it has nothing for the fifth");
         assert_eq!(
             tapes.fewer_threads(2).unwrap(),
-            "--tape: app.tape is of 4 threads, and 2 followed it: 8 MiB of local memory are planned for the others; trace the program \
-             with as many threads"
+            "--tape: app.tape is of 4 threads, and 2 followed it: 8 MiB of local memory are planned for the others; if there are \
+             fewer now, trace the program with as many"
         );
         assert_eq!([4, 0].map(|followed| tapes.fewer_threads(followed)), [None, None]);
         assert_eq!(planned(4_096, &[200, 3_896]).fewer_threads(1), None);

@@ -217,7 +217,7 @@ fn other_threads(name: &str) -> Result<()> {
     let fewer = run_with(&format!("{name}-fewer"), &tape, &["--local", "16M"], &one)?;
     fewer.expect(CODE, "done")?;
     ensure!(fewer.stderr.contains("is of 2 threads, and 1 followed it: "), "{}", fewer.stderr);
-    ensure!(fewer.stderr.contains("trace the program with as many threads"), "{}", fewer.stderr);
+    ensure!(fewer.stderr.contains("if there are fewer now, trace the program with as many"), "{}", fewer.stderr);
     let as_many = run_with(&format!("{name}-as-many"), &tape, &["--local", "16M"], &two)?;
     as_many.expect(CODE, "done")?;
     ensure!(!as_many.stderr.contains("--tape"), "{}", as_many.stderr);
