@@ -41,7 +41,7 @@ pub use node::{
     Timing,
 };
 pub use node_error::NodeError;
-pub use open::{OpenError, OpenOptions, check, default_file, open, open_with};
+pub use open::{OpenError, OpenOptions, check, default_file, open, open_with, stated_cost};
 pub use paths::{PAGES_MAX, PATHS_MAX, Paths};
 pub use reference::Reference;
 pub use sealed::Sealed;

@@ -122,6 +122,8 @@ pub enum OpenError {
 pub struct OpenOptions {
     /// Which of several a page goes to.
     pub placement: PlacementName,
+    /// What bytes of far memory cost relative to RAM, by URL or by its kind: what is before the colon; of others that is assumed.
+    pub costs: Vec<(String, f64)>,
     /// What was changed of the paths since the run's start, and the version of these changes; 0: nothing.
     pub changes: (u64, Vec<PathChange>),
     /// Pages are encrypted before they leave the process: for files and memory nodes.
@@ -138,6 +140,31 @@ pub struct OpenOptions {
     pub timing: Timing,
     /// How long a memory node may leave a request unanswered.
     pub answer_limit: AnswerLimit,
+}
+
+/// A cost that a user states: a URL or a kind of one, `=`, and a number above 0, where RAM is 1.
+///
+/// # Errors
+/// It is none, in words.
+pub fn stated_cost(written: &str) -> Result<(String, f64), String> {
+    let read = written.rsplit_once('=').filter(|(of, _)| !of.is_empty());
+    let cost = read.and_then(|(of, cost)| Some((of.to_owned(), cost.parse().ok()?)));
+    let cost = cost.filter(|(_, cost): &(String, f64)| *cost > 0.0 && *cost <= 1000.0);
+    cost.ok_or_else(|| {
+        format!("'{written}' states no cost: write a kind of far memory and a number above 0, such as file=0.05")
+    })
+}
+
+/// What a byte at `written` costs: the one stated for that URL, for its kind, or that of such far memory. In RAM of this machine bytes are counted, and
+/// each of them costs 1.
+fn price(written: &str, scheme: &Scheme, costs: &[(String, f64)]) -> f64 {
+    let kind = |url: &str| url.split(':').next().unwrap_or_default().to_owned();
+    let stated = || {
+        let of_url = costs.iter().find(|(of, _)| of == written);
+        of_url.or_else(|| costs.iter().find(|(of, _)| kind(of) == kind(written))).map(|(_, cost)| *cost)
+    };
+    let counted = matches!(scheme, Scheme::Compressed { .. } | Scheme::Reference);
+    stated().filter(|_| !counted).unwrap_or_else(|| scheme.price())
 }
 
 /// As `open_with`, for one who trusts every user of this machine: measurements and tests.
@@ -182,9 +209,9 @@ pub fn open_with(urls: &[String], options: &OpenOptions) -> Result<Arc<Paths>, O
 
 /// Opens what a URL describes, and says what a byte there costs. So many before it are described by the same one.
 fn open_url(url: &str, before: usize, options: &OpenOptions) -> Result<(Arc<dyn Backend>, f64), OpenError> {
-    let name = link_name(url, before);
+    let (name, written) = (link_name(url, before), url);
     let url = fill_in(parse(url)?)?;
-    let price = url.scheme.price();
+    let price = price(written, &url.scheme, &options.costs);
     Ok((open_one(&url, name, options)?, price))
 }
 
@@ -480,6 +507,27 @@ mod tests {
         let mut rows = Vec::new();
         backend.usage(&mut rows);
         rows
+    }
+
+    #[test]
+    fn what_far_memory_costs_is_what_is_stated_of_it_or_of_its_kind() {
+        let stated = |words: &[&str]| words.iter().map(|word| stated_cost(word)).collect::<Result<Vec<_>, _>>();
+        let costs = stated(&["tcp://a:7440?size=1G=0.3", "tcp=0.2", "file:/var/tmp?size=64G=0.01", "compressed=7"]);
+        let costs = costs.expect("costs");
+        for (url, price_of) in [
+            ("tcp://a:7440?size=1G", 0.3),
+            ("tcp://b:7440", 0.2),
+            ("file:/mnt/other", 0.01),
+            ("unix:/node.sock", 0.5),
+            ("compressed:1G", 1.0),
+        ] {
+            let scheme = parse(url).expect("a URL").scheme;
+            assert_eq!(price(url, &scheme, &costs), price_of, "{url}");
+        }
+        for nonsense in ["file", "file=", "file=0", "file=-1", "file=NaN", "file=1001", "=0.5", ""] {
+            let why = stated_cost(nonsense).expect_err(nonsense);
+            assert!(why.contains("states no cost: write a kind of far memory and a number above 0"), "{why}");
+        }
     }
 
     #[test]

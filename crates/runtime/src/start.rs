@@ -4,7 +4,7 @@ use crate::{
     caller, census, confine, descriptors, exit, fork, fork_group, heap, inline, ledger, libc_heap, memory_limit,
     parent_death, profile, region_map, smaps, tape, thread_processor, trace,
 };
-use hinterland_abi::{FaultPathName, ProcessRow, Settings, variables};
+use hinterland_abi::{FaultPathName, PlacementName, ProcessRow, Settings, variables};
 use hinterland_backend::{Backend, OpenError, OpenOptions};
 use hinterland_pager::{Config, Decisions, FAR_BASE, FAR_PAGES, FaultPath, Kernel, Pager};
 use hinterland_policy::Arbiter;
@@ -181,8 +181,11 @@ fn begin_in_range(settings: &Settings, row: &'static ProcessRow) -> Result<Fault
     }
     let (rosters, links) =
         ledger::get().map_or_else(Default::default, |ledger| (&ledger.rosters[..], &ledger.links[..]));
+    let costs = settings.costs.iter().filter(|_| settings.placement == PlacementName::Auto);
+    let costs = costs.map(|cost| hinterland_backend::stated_cost(cost)).collect::<Result<_, _>>();
     let options = OpenOptions {
         placement: settings.placement,
+        costs: costs.map_err(|why| Refusal::Setting(variables::COSTS, why))?,
         changes: ledger::get().and_then(|ledger| ledger.commands.path_changes()).unwrap_or_default(),
         encrypt: settings.encrypt,
         credentials: credentials(settings)?,

@@ -81,6 +81,15 @@ impl Backend {
     }
 }
 
+/// What a file for `--costs` says of far memory that has a URL: `URL=COST`, as `--costs` of a run takes it.
+///
+/// # Errors
+/// As for [`Costs::read`].
+pub fn stated(path: &Path) -> Result<Vec<String>, String> {
+    let backends = Costs::read(Some(path))?.backends;
+    Ok(backends.iter().filter_map(|backend| Some(format!("{}={}", backend.far.as_ref()?, backend.cost))).collect())
+}
+
 impl Costs {
     /// Reads a file, or the defaults.
     ///

@@ -10,6 +10,7 @@ mod costs;
 mod predict;
 mod report;
 
+pub use costs::stated as stated_costs;
 pub use report::Advice;
 #[cfg(test)]
 pub use report::{ADVICE_VERSION, Ranked, Traits};

@@ -10,6 +10,7 @@ mod merge;
 #[cfg(test)]
 mod tests;
 
+use crate::advise::stated_costs;
 use crate::args::RunArgs;
 use crate::error::{Error, complain};
 use crate::host::Host;
@@ -17,8 +18,8 @@ use crate::kept::Kept;
 use crate::launch::tape::RunTapes;
 use crate::node;
 use crate::tape::RunTrace;
-use hinterland_abi::{GranularityName, LauncherSettings, Settings, parse_block, parse_cpus, variables};
-use hinterland_backend::Scheme;
+use hinterland_abi::{GranularityName, LauncherSettings, PlacementName, Settings, parse_block, parse_cpus, variables};
+use hinterland_backend::{Scheme, stated_cost};
 use hinterland_sys::FeatureSet;
 use hinterland_tls::{ClientCredentials, Sources};
 use hinterland_units::{Budget, BudgetError, ByteCount, PAGE_BYTES, Slowdown};
@@ -137,6 +138,7 @@ fn resolve_merged(
     let credentials = read_credentials(&mut settings, merged)?;
     let protection = Protection::of(credentials.is_some(), settings.insecure_loopback);
     resolve_urls(&mut settings.far, protection).map_err(|why| merged.refuse(variables::FAR, why))?;
+    state_costs(&mut settings).map_err(|why| merged.refuse(variables::COSTS, why))?;
     if let Some(replicas) = settings.replicas {
         set_replicas(&mut settings.far, replicas).map_err(|why| merged.refuse(variables::REPLICAS, why))?;
     }
@@ -203,6 +205,23 @@ fn resolve_merged(
         far_origin: merged.origin(variables::FAR),
         read,
     })
+}
+
+/// Puts what files for `--costs` say in their place: the library reads none. Where pages do not go by costs, nothing looks at them.
+fn state_costs(settings: &mut Settings) -> Result<(), String> {
+    if settings.placement != PlacementName::Auto {
+        return Ok(());
+    }
+    let mut stated = Vec::new();
+    for written in &settings.costs {
+        match stated_cost(written) {
+            Ok(_) => stated.push(written.clone()),
+            Err(why) if written.contains('=') && !Path::new(written).exists() => return Err(why),
+            Err(_) => stated.extend(stated_costs(Path::new(written))?),
+        }
+    }
+    settings.costs = stated;
+    Ok(())
 }
 
 /// The files that a run's settings name, each with what it is, in words.

@@ -483,3 +483,25 @@ fn a_block_has_a_granularity_and_what_contradicts_is_refused() {
         changed_blocks(now, Some("page"), Some("64K")).is_err() && changed_blocks(now, Some("line"), None).is_err()
     );
 }
+
+#[test]
+fn costs_of_a_file_are_put_in_its_place_where_pages_go_by_costs() {
+    let machine = Machine::new("");
+    let file = machine.dir.path().join("costs.toml");
+    let backend = |name: &str, far: &str| format!("[[backend]]\nname = \"{name}\"\nlink = \"ssd\"\ncost = 0.25\n{far}");
+    let text = format!("version = 1\n{}{}", backend("a", "far = \"tcp://a:7440\"\n"), backend("b", ""));
+    std::fs::write(&file, text).unwrap();
+    let file = file.display().to_string();
+    let with = |words: &[&str]| machine.resolve(&flags(words)).map(|config| config.settings.costs);
+    let costs = with(&["--placement", "auto", "--costs", "file=0.01", "--costs", &file]).unwrap();
+    assert_eq!(costs, ["file=0.01", "tcp://a:7440=0.25"]);
+    // As a run within a run reads them.
+    assert_eq!(with(&["--placement", "auto", "--costs", &costs[0], "--costs", &costs[1]]).unwrap(), costs);
+    let refused = |words: &[&str], why: &str| {
+        let said = with(words).unwrap_err();
+        assert!(said.contains("--costs") && said.contains(why), "{said}");
+    };
+    assert_eq!(with(&["--costs", "/nowhere/costs.toml"]).unwrap(), ["/nowhere/costs.toml"], "nothing looks at it");
+    refused(&["--placement", "auto", "--costs", "file=0"], "'file=0' states no cost");
+    refused(&["--placement", "auto", "--costs", "/nowhere/costs.toml"], "/nowhere/costs.toml: ");
+}
