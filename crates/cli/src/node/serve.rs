@@ -50,6 +50,11 @@ pub fn run(args: &ServeArgs) -> Result<(), NodeError> {
     tracing::info!(%node, capacity = %lends, quota = %quota, pid = std::process::id(), "listening");
     print::text(&format!("listening on {node}, lending {lends}\n"))?;
     listening.node().warn_of_what_is_not_there();
+    if matches!(node, Endpoint::Tcp { .. }) && options.link_bits_per_second.is_none() {
+        tracing::warn!(
+            "replies go out as they come: what one program streams holds others' faults up; --link RATE has them take turns"
+        );
+    }
     renewal.begin(Arc::clone(listening.node()))?;
     if let Some(address) = metrics {
         let address = metrics::serve(address, Arc::clone(listening.node()))?;

@@ -244,7 +244,7 @@ fn the_log_is_json_and_the_service_manager_is_told() {
         let count = manager.recv(&mut bytes).expect("a word");
         String::from_utf8_lossy(&bytes[..count]).trim().to_owned()
     };
-    let node = Node::start(&[&ANYWHERE[..], &["--log-format", "json"]].concat(), Some(&path));
+    let node = Node::start(&[&ANYWHERE[..], &["--log-format", "json", "--link", "10Gb/s"]].concat(), Some(&path));
     assert_eq!(heard(), "READY=1");
     drop(node.session("first 1"));
     let log = node.end();
@@ -443,6 +443,14 @@ fn verify(path: &std::path::Path) {
     };
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success() && !said.contains("/hinterland-node."), "{said}");
+}
+
+#[test]
+fn a_node_without_a_rate_of_its_link_warns_that_replies_go_out_as_they_come() {
+    let warns = |more: &[&str]| {
+        Node::start(&[&ANYWHERE[..], more].concat(), None).end().contains("--link RATE has them take turns")
+    };
+    assert!(warns(&[]) && !warns(&["--link", "10Gb/s"]));
 }
 
 #[test]
