@@ -1,13 +1,19 @@
 //! Memory nodes that give wrong answers to a program that has no other node to ask: a clear end, and never a wrong byte. On the inline path
 //! blocks are asked for around what the program waits for. Once more with all that is between a page and its node: compressed pages, patches,
-//! shares of the link.
+//! shares of the link. And while a switch of far memory to the node, or away from it, is under way.
 
 use super::nodes::{PATHS, Test, launch_with, trial};
+use super::paths::{expect_set, on_path, started};
 use anyhow::{Context, Result, ensure};
 use hinterland_testkit::proxy::{Mode, Proxy};
 use hinterland_tests::launch::c_program;
 use hinterland_tests::node::Node;
-use hinterland_tests::suite::Trial;
+use hinterland_tests::suite::{Trial, wait_until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// What the pager says of a page that is right by every checksum of the protocol.
+const CHANGED: &str = "came back changed from far memory (checksum mismatch)";
 
 /// The tests of this file.
 pub fn trials() -> Vec<Trial> {
@@ -28,6 +34,15 @@ pub fn trials() -> Vec<Trial> {
             add(with_all, Box::new(move |test| ends(test, path, mode, "auto", ALL, &["counters", "64", "0"])));
         }
         add(format!("lifecycle::misbehaving::none::{path}"), Box::new(move |test| goes_well(test, path)));
+        for is_target in [true, false] {
+            let side = if is_target { "to" } else { "from" };
+            for (name, bad) in
+                [("flip", Bad::Answers(Mode::Flip)), ("lie", Bad::Answers(Mode::Lie)), ("killed", Bad::Killed)]
+            {
+                let name = format!("lifecycle::misbehaving::switch_{side}_{name}::{path}");
+                add(name, Box::new(move |test| switching(test, path, is_target, bad)));
+            }
+        }
     }
     trials
 }
@@ -69,10 +84,56 @@ fn ends(test: &str, path: &str, mode: Mode, granularity: &str, options: &str, pr
     let ended = running.end()?;
     let words = match mode {
         // Right by every checksum of the protocol: the pager's own tells, and cannot know who changed the page.
-        Mode::Lie => vec!["came back changed from far memory (checksum mismatch)".to_owned()],
+        Mode::Lie => vec![CHANGED.to_owned()],
         _ => vec![format!("the memory node {url} is lost: "), format!("{url} holds a damaged page")],
     };
     ended.expect(125, "ready")?.expect_refusal(&words.iter().map(String::as_str).collect::<Vec<_>>())?;
     node.end()?;
     Ok(())
+}
+
+/// How a node goes bad in the middle of a switch.
+#[derive(Clone, Copy)]
+enum Bad {
+    Answers(Mode),
+    Killed,
+}
+
+/// The program's pages are on their way to the node, or away from it, over a slow link when that goes bad, and the program checks them on and on.
+fn switching(test: &str, path: &str, is_target: bool, bad: Bad) -> Result<()> {
+    let node = Node::start(test, "1G")?;
+    let proxy = Proxy::start(node.url.trim_start_matches("tcp://").parse()?);
+    // A row of figures is a node's, without what the URL says of its link.
+    let (here, there) = ("compressed:256M", proxy.url());
+    let slow = format!("{there}?link=100us:400Mb/s");
+    let (from, to, goal) = if is_target { (here, slow.as_str(), there.as_str()) } else { (slow.as_str(), here, here) };
+    let program = c_program("hold", &[])?.display().to_string();
+    let running = started(test, path, &[from], &[&program, "96", "stay"])?;
+    expect_set(&running, &["--add-far", to], 0, "have the new paths")?;
+    expect_set(&running, &["--drop-far", from, "--wait", "0"], 1, "")?;
+    wait_until("a part of the pages at their new place", || Ok(on_path(&running, goal)? > 8 << 20))?;
+    let lost = format!("the memory node {there}");
+    let (words, node) = match bad {
+        Bad::Answers(mode) => {
+            proxy.set(mode);
+            (vec![lost, format!("{there} holds a damaged page"), CHANGED.to_owned()], Some(node))
+        }
+        Bad::Killed => {
+            node.kill()?;
+            (vec![lost], None)
+        }
+    };
+    if !is_target {
+        // On a busy machine the last page may have left the node before; then the program goes on without it.
+        wait_until("its end, or no page there", || {
+            Ok(on_path(&running, &there).is_ok_and(|bytes| bytes > 0)).map(|left| !left)
+        })?;
+        running.below().first().map(|program| kill(Pid::from_raw(*program), Signal::SIGTERM));
+    }
+    let ended = running.end()?;
+    ensure!(!ended.stdout.contains("WRONG"), "{}", ended.stdout);
+    if is_target || ended.code != 143 {
+        ended.expect(125, "ready")?.expect_refusal(&words.iter().map(String::as_str).collect::<Vec<_>>())?;
+    }
+    node.map_or(Ok(()), |node| node.end().map(drop))
 }
