@@ -138,13 +138,15 @@ def far(launcher: Path, directory: Path, walk: str, mib: int, local: int, link: 
 def main() -> None:
     parser = options(__doc__, repeat=3, repeats="rounds over links")
     parser.add_argument("--repeat-alone", type=int, default=9, help="rounds without Hinterland (default: 9)")
-    parser.add_argument("--size", type=int, default=64, help="data of each program in MiB; a quarter is local (default: 64)")
+    parser.add_argument("--size", type=int, default=64, help="data of each program in MiB (default: 64)")
+    parser.add_argument("--local", default="25", help="parts of it that are local, in percent (default: %(default)s)")
     parser.add_argument("--size-alone", type=int, default=512, help="data without Hinterland in MiB (default: 512)")
     parser.add_argument("--link", default="none,5us:25Gb/s,15us:10Gb/s", help="links; none: compressed RAM (default: %(default)s)")
     parser.add_argument("--walk", default=",".join(PROGRAMS), help="programs (default: %(default)s)")
     given = parser.parse_args()
     launcher, walks = given.target / "release/hinterland", given.walk.split(",")
-    local = max(given.size * 2**20 // 4, LOCAL_MIN)
+    # What is too little to run in is taken once.
+    locals_bytes = list(dict.fromkeys(max(given.size * 2**20 * int(part) // 100, LOCAL_MIN) for part in given.local.split(",")))
     for walk in [walk for walk in walks if PROGRAMS[walk].needs and not Path(PROGRAMS[walk].needs).exists()]:
         print(f"{walk} is left out: {PROGRAMS[walk].needs} is not there", file=sys.stderr)
         walks.remove(walk)
@@ -161,7 +163,12 @@ def main() -> None:
             "size_mib": given.size,
             "text_bytes": text,
             "alone": [alone(directory, walk, given.size_alone, given.repeat_alone) for walk in walks],
-            "far": [far(launcher, directory, walk, given.size, local, link, given.repeat) for link in given.link.split(",") for walk in walks],
+            "far": [
+                far(launcher, directory, walk, given.size, local, link, given.repeat)
+                for local in locals_bytes
+                for link in given.link.split(",")
+                for walk in walks
+            ],
         }
     given.output.write_text(json.dumps(result, indent=1) + "\n")
 

@@ -1,7 +1,7 @@
 //! Building the program with a plan.
 //!
-//! A build system compiles anew what depends on a file that has changed, and knows nothing of plans. So make is told to make everything (-B), and
-//! cargo finds a compiler of another version.
+//! A build system compiles anew what depends on a file that has changed, and knows nothing of plans. So make gets -B, by which it makes
+//! everything, and cargo finds a compiler of another version.
 
 use super::Stop;
 use super::interrupt::Interrupt;
