@@ -13,7 +13,7 @@ use hinterland_abi::{
 use std::fmt::Write;
 use std::path::Path;
 
-const MADE: &str = "made by `UPDATE_REFERENCE=1 cargo test -p hinterland-cli reference`; a test fails when it is stale";
+const MADE: &str = "by `UPDATE_REFERENCE=1 cargo test -p hinterland-cli reference`; a test fails when it is stale";
 
 /// A table of markdown.
 fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
@@ -50,7 +50,7 @@ fn settings() -> String {
     let handed = |setting: &Setting| vec![code(setting.variable), setting.meaning(), setting.default.to_owned()];
     let mut text = format!(
         "# Settings\n\nThe settings of `hinterland run`. A flag counts before its variable, a variable before the settings file (TOML), \
-         and that before\nthe default. This file is made from `crates/abi/src/settings/table.rs` ({MADE}).\n\n"
+         and that before\nthe default. This file is generated from `crates/abi/src/settings/table.rs` ({MADE}).\n\n"
     );
     text += &table(
         &["flag", "variable", "key", "meaning", "default"],
@@ -97,7 +97,7 @@ fn of_members(prefix: &str, members: &[(&str, &str)]) -> Vec<Vec<String>> {
 fn statistics() -> String {
     let mut text = format!(
         "# Statistics\n\nThe JSON that `hinterland run --stats FILE` writes; [stats.schema.json](stats.schema.json) is its schema (JSON \
-         Schema 2020-12).\nNames that end in `_peak_bytes` are the most that was seen during the run, the others what the run ended with. This file is made from `crates/abi/src/statistics` and \
+         Schema 2020-12).\nNames that end in `_peak_bytes` are the most that was seen during the run, the others what the run ended with. This file is generated from `crates/abi/src/statistics` and \
          `crates/cli/src/report/json.rs` ({MADE}).\n\n## Counted\n\n"
     );
     text += &of_statistics(
@@ -139,7 +139,7 @@ pub fn stats_schema() -> serde_json::Value {
     let mut schema = Document::schema();
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();
     schema["title"] = "The figures that hinterland run --stats writes".into();
-    schema["$comment"] = MADE.into();
+    schema["$comment"] = format!("generated {MADE}").into();
     schema["properties"]["stats_version"]["const"] = STATS_VERSION.into();
     schema
 }
@@ -149,7 +149,7 @@ fn ps_schema() -> serde_json::Value {
     let mut schema = Running::schema();
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();
     schema["title"] = "What hinterland ps --json writes".into();
-    schema["$comment"] = MADE.into();
+    schema["$comment"] = format!("generated {MADE}").into();
     schema["properties"]["ps_version"]["const"] = PS_VERSION.into();
     schema
 }
@@ -159,7 +159,7 @@ fn advice_schema() -> serde_json::Value {
     let mut schema = Advice::schema();
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();
     schema["title"] = "What hinterland advise --json writes".into();
-    schema["$comment"] = MADE.into();
+    schema["$comment"] = format!("generated {MADE}").into();
     schema["properties"]["advice_version"]["const"] = ADVICE_VERSION.into();
     schema
 }
@@ -168,7 +168,7 @@ fn advice_schema() -> serde_json::Value {
 fn advice() -> String {
     let mut text = format!(
         "# Advice\n\nThe JSON that `hinterland advise --json` writes; [advice.schema.json](advice.schema.json) is its schema (JSON \
-         Schema 2020-12). Ratios\nare from 0 to 1. This file is made from `crates/cli/src/advise` ({MADE}).\n\n"
+         Schema 2020-12). Ratios\nare from 0 to 1. This file is generated from `crates/cli/src/advise` ({MADE}).\n\n"
     );
     let objects = [("", Advice::MEMBERS), ("features.", Traits::MEMBERS), ("backends[].", Ranked::MEMBERS)];
     text += &table(&["member", "meaning"], objects.iter().flat_map(|(prefix, members)| of_members(prefix, members)));
@@ -179,7 +179,7 @@ fn advice() -> String {
 fn runs() -> String {
     let mut text = format!(
         "# Runs that are under way\n\nThe JSON that `hinterland ps --json` writes; [ps.schema.json](ps.schema.json) is its schema (JSON \
-         Schema 2020-12). A launcher answers with\nthe same objects on its socket ([control.md](../control.md)). This file is made from \
+         Schema 2020-12). A launcher answers with\nthe same objects on its socket ([control.md](../control.md)). This file is generated from \
          `crates/cli/src/control` ({MADE}).\n\n"
     );
     let document = [("", Running::MEMBERS), ("runs[].", Status::MEMBERS), ("runs[].paths[].", PathStatus::MEMBERS)];
