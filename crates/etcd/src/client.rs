@@ -1,7 +1,7 @@
 //! Calls to an etcd cluster.
 
 use crate::api::Failure;
-use hinterland_tls::{CredentialError, Kept, LOOK_EVERY, Pem, Reader, Sources};
+use hinterland_tls::{CredentialError, LOOK_EVERY, Pem, Reader, Reloaded, Sources};
 use hinterland_wire::Directory;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -58,7 +58,7 @@ pub enum EtcdError {
 /// A cluster, and how it is spoken to.
 pub struct Client {
     /// With what was read last of certificates and key.
-    agent: Kept<Agent, EtcdError>,
+    agent: Reloaded<Agent, EtcdError>,
     servers: Vec<String>,
     scheme: &'static str,
     /// The server that answered last.
@@ -70,7 +70,7 @@ impl Client {
     pub fn new(directory: &Directory, sources: Option<&Sources>) -> Result<Client, EtcdError> {
         let sources = sources.filter(|_| directory.secured).cloned();
         let (paths, of) = (sources.as_ref().map(Sources::paths).unwrap_or_default(), directory.clone());
-        let agent = Kept::new(paths, move |reader: &mut Reader| {
+        let agent = Reloaded::new(paths, move |reader: &mut Reader| {
             let own = sources.as_ref().map(|sources| sources.pem(reader)).transpose()?.flatten();
             agent(&of, own.as_ref())
         })?;

@@ -1,8 +1,8 @@
 //! The program's side.
 
 use crate::files::{CredentialError, Hiding, OPEN, Reader, Sources};
-use crate::kept::{Kept, Look};
 use crate::pinned::Pinned;
+use crate::reloaded::{Look, Reloaded};
 use crate::shared_key::Pairs;
 use crate::validity::{Certificate, Shown};
 use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption};
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// What a program shows to nodes, and what it demands of them: one for all who have a clone.
 #[derive(Clone, Debug)]
-pub struct ClientCredentials(Arc<Kept<ClientNow>>);
+pub struct ClientCredentials(Arc<Reloaded<ClientNow>>);
 
 /// Of the same files.
 impl PartialEq for ClientCredentials {
@@ -68,16 +68,16 @@ impl ClientCredentials {
     /// As for `read`.
     pub fn read_hidden(sources: &Sources, hiding: Hiding) -> Result<ClientCredentials, CredentialError> {
         let of = sources.clone();
-        let kept = Kept::hidden(sources.paths(), hiding, move |reader| ClientNow::read(reader, &of))?;
-        Ok(ClientCredentials(Arc::new(kept)))
+        let reloaded = Reloaded::hidden(sources.paths(), hiding, move |reader| ClientNow::read(reader, &of))?;
+        Ok(ClientCredentials(Arc::new(reloaded)))
     }
 
-    /// See `Kept::look`.
+    /// See `Reloaded::look`.
     pub fn look(&self, every: Duration) -> Look {
         self.0.look(every)
     }
 
-    /// See `Kept::again`.
+    /// See `Reloaded::again`.
     pub fn again(&self) -> Look {
         self.0.again()
     }

@@ -6,24 +6,24 @@
 //!                              each side shows its public key, and the other demands just that one (RFC 7250)
 //! ```
 //! Both are the same transport with other verifiers. Nothing is resumed, so every connection is proved anew: with what the files say then
-//! (`kept.rs`). This crate computes and reads files; it knows no sockets.
+//! (`reloaded.rs`). This crate computes and reads files; it knows no sockets.
 
 #![forbid(unsafe_code)]
 
 mod client;
 mod files;
-mod kept;
 mod messages;
 mod node;
 mod pinned;
+mod reloaded;
 mod shared_key;
 mod validity;
 
 pub use client::ClientCredentials;
 pub use files::{CredentialError, Hiding, Pem, Reader, Sources};
-pub use kept::{Kept, LOOK_EVERY, Look};
 pub use messages::explain;
 pub use node::{ClientKey, NodeCredentials, NodeNow};
+pub use reloaded::{LOOK_EVERY, Look, Reloaded};
 pub use rustls::{ClientConnection, ServerConnection};
 pub use validity::{Calendar, Certificate, Side, Standing};
 

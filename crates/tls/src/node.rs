@@ -1,8 +1,8 @@
 //! The node's side.
 
 use crate::files::{CredentialError, Reader, Sources};
-use crate::kept::{Kept, Look};
 use crate::pinned::Pinned;
+use crate::reloaded::{Look, Reloaded};
 use crate::shared_key::Pairs;
 use crate::validity::{Certificate, Shown};
 use rustls::pki_types::CertificateDer;
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// What a node shows to clients, what it demands of them, and who of them may drain and resize it: one for all who have a clone.
 #[derive(Clone, Debug)]
-pub struct NodeCredentials(Arc<Kept<NodeNow>>);
+pub struct NodeCredentials(Arc<Reloaded<NodeNow>>);
 
 /// What is in use. A connection goes on with what it began with.
 pub struct NodeNow {
@@ -54,16 +54,16 @@ impl NodeCredentials {
     pub fn read(sources: &Sources, operators: Option<&Path>) -> Result<NodeCredentials, CredentialError> {
         let (of, operators) = (sources.clone(), operators.map(PathBuf::from));
         let paths = sources.paths().into_iter().chain(operators.clone()).collect();
-        let kept = Kept::new(paths, move |reader| NodeNow::read(reader, &of, operators.as_deref()))?;
-        Ok(NodeCredentials(Arc::new(kept)))
+        let reloaded = Reloaded::new(paths, move |reader| NodeNow::read(reader, &of, operators.as_deref()))?;
+        Ok(NodeCredentials(Arc::new(reloaded)))
     }
 
-    /// See `Kept::look`.
+    /// See `Reloaded::look`.
     pub fn look(&self, every: Duration) -> Look {
         self.0.look(every)
     }
 
-    /// See `Kept::again`.
+    /// See `Reloaded::again`.
     pub fn again(&self) -> Look {
         self.0.again()
     }

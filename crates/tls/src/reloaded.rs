@@ -33,7 +33,7 @@ pub enum Look<E = CredentialError> {
 }
 
 /// See the module.
-pub struct Kept<T, E = CredentialError> {
+pub struct Reloaded<T, E = CredentialError> {
     paths: Vec<PathBuf>,
     hiding: Hiding,
     read: Box<Read<T, E>>,
@@ -74,7 +74,7 @@ struct Watch {
     refused: Option<String>,
 }
 
-impl<T, E: ToString> Kept<T, E> {
+impl<T, E: ToString> Reloaded<T, E> {
     /// Reads for the first time.
     ///
     /// # Errors
@@ -82,8 +82,8 @@ impl<T, E: ToString> Kept<T, E> {
     pub fn new(
         paths: Vec<PathBuf>,
         read: impl Fn(&mut Reader) -> Result<T, E> + Send + Sync + 'static,
-    ) -> Result<Kept<T, E>, E> {
-        Kept::hidden(paths, OPEN, read)
+    ) -> Result<Reloaded<T, E>, E> {
+        Reloaded::hidden(paths, OPEN, read)
     }
 
     /// As `new`; files that are open are hidden.
@@ -91,10 +91,10 @@ impl<T, E: ToString> Kept<T, E> {
         paths: Vec<PathBuf>,
         hiding: Hiding,
         read: impl Fn(&mut Reader) -> Result<T, E> + Send + Sync + 'static,
-    ) -> Result<Kept<T, E>, E> {
+    ) -> Result<Reloaded<T, E>, E> {
         let mut reader = Reader::new(hiding);
         let first = Arc::new(read(&mut reader)?);
-        Ok(Kept {
+        Ok(Reloaded {
             paths,
             hiding,
             read: Box::new(read),
@@ -166,9 +166,9 @@ impl<T, E: ToString> Kept<T, E> {
     }
 }
 
-impl<T, E> std::fmt::Debug for Kept<T, E> {
+impl<T, E> std::fmt::Debug for Reloaded<T, E> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Kept").field("paths", &self.paths).finish_non_exhaustive()
+        f.debug_struct("Reloaded").field("paths", &self.paths).finish_non_exhaustive()
     }
 }
 
@@ -180,7 +180,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
     /// A pair that fits when both files say the same.
-    fn pair(directory: &Path) -> (Kept<String>, [PathBuf; 2]) {
+    fn pair(directory: &Path) -> (Reloaded<String>, [PathBuf; 2]) {
         let paths = ["a", "b"].map(|name| directory.join(name));
         paths.iter().for_each(|path| std::fs::write(path, "1").unwrap());
         let [a, b] = paths.clone();
@@ -190,36 +190,36 @@ mod tests {
             let text = String::from_utf8_lossy(&one).into_owned();
             if fits { Ok(text) } else { Err(CredentialError::content(&b, "it does not fit")) }
         };
-        (Kept::new(paths.to_vec(), read).unwrap(), paths)
+        (Reloaded::new(paths.to_vec(), read).unwrap(), paths)
     }
 
     #[test]
     fn what_changes_is_taken_when_two_looks_have_seen_the_same_and_it_fits() {
         let directory = tempfile::tempdir().unwrap();
-        let (kept, [a, b]) = pair(directory.path());
-        let look = || kept.look(Duration::ZERO);
+        let (files, [a, b]) = pair(directory.path());
+        let look = || files.look(Duration::ZERO);
         (0..5).for_each(|_| assert!(matches!(look(), Look::Same)));
-        let before = kept.now();
+        let before = files.now();
         std::fs::write(&a, "2").unwrap();
         assert!(matches!(look(), Look::Same), "it may be half written");
         // It is, and whoever has asked for it is told each time; by looks it is told once.
-        assert!(matches!(kept.again(), Look::Refused(_)));
-        assert!(matches!(look(), Look::Same) && *kept.now() == "1");
+        assert!(matches!(files.again(), Look::Refused(_)));
+        assert!(matches!(look(), Look::Same) && *files.now() == "1");
         std::fs::write(&a, "22").unwrap();
         assert!(matches!(look(), Look::Same));
         assert!(matches!(look(), Look::Same), "said by `again`, in the same words");
         std::fs::write(&b, "22").unwrap();
-        assert!(matches!(look(), Look::Same) && *kept.now() == "1");
-        assert!(matches!(look(), Look::Taken) && *kept.now() == "22");
+        assert!(matches!(look(), Look::Same) && *files.now() == "1");
+        assert!(matches!(look(), Look::Taken) && *files.now() == "22");
         assert_eq!(*before, "1", "who began before goes on");
-        assert!(matches!(look(), Look::Same) && matches!(kept.again(), Look::Same));
+        assert!(matches!(look(), Look::Same) && matches!(files.again(), Look::Same));
     }
 
     #[test]
     fn looks_say_once_what_is_wrong_and_a_file_in_the_place_of_another_is_a_change() {
         let directory = tempfile::tempdir().unwrap();
-        let (kept, [a, b]) = pair(directory.path());
-        let look = || kept.look(Duration::ZERO);
+        let (files, [a, b]) = pair(directory.path());
+        let look = || files.look(Duration::ZERO);
         (0..3).for_each(|_| assert!(matches!(look(), Look::Same)));
         std::fs::remove_file(&b).unwrap();
         assert!(matches!(look(), Look::Same));
@@ -231,7 +231,7 @@ mod tests {
             std::fs::write(&other, "3").unwrap();
             std::fs::rename(&other, path).unwrap();
         }
-        assert!(matches!(look(), Look::Same) && matches!(look(), Look::Taken) && *kept.now() == "3");
+        assert!(matches!(look(), Look::Same) && matches!(look(), Look::Taken) && *files.now() == "3");
     }
 
     #[test]
@@ -251,27 +251,27 @@ mod tests {
         let path = directory.path().join("a");
         std::fs::write(&path, "1").unwrap();
         let of = path.clone();
-        let kept = Kept::hidden(vec![path.clone()], Hiding { hide, close }, move |reader| {
+        let files = Reloaded::hidden(vec![path.clone()], Hiding { hide, close }, move |reader| {
             assert_eq!(OPEN_NOW.load(Relaxed), 0);
             reader.read(&of, false).map(|bytes| bytes.len())
         });
-        let kept = kept.unwrap();
+        let files = files.unwrap();
         std::fs::write(&path, "12").unwrap();
-        assert!(matches!(kept.again(), Look::Taken) && *kept.now() == 2);
+        assert!(matches!(files.again(), Look::Taken) && *files.now() == 2);
         std::fs::remove_file(&path).unwrap();
         std::fs::create_dir(&path).unwrap();
-        assert!(matches!(kept.again(), Look::Refused(_)));
+        assert!(matches!(files.again(), Look::Refused(_)));
         assert_eq!((HIDDEN.load(Relaxed), OPEN_NOW.load(Relaxed)), (3, 0));
     }
 
     #[test]
     fn looks_keep_their_distance() {
         let directory = tempfile::tempdir().unwrap();
-        let (kept, [a, b]) = pair(directory.path());
-        kept.look(LOOK_EVERY);
+        let (files, [a, b]) = pair(directory.path());
+        files.look(LOOK_EVERY);
         [a, b].iter().for_each(|path| std::fs::write(path, "4").unwrap());
-        (0..100).for_each(|_| assert!(matches!(kept.look(Duration::from_secs(3600)), Look::Same)));
-        assert_eq!(*kept.now(), "1");
-        assert!(matches!(kept.again(), Look::Taken));
+        (0..100).for_each(|_| assert!(matches!(files.look(Duration::from_secs(3600)), Look::Same)));
+        assert_eq!(*files.now(), "1");
+        assert!(matches!(files.again(), Look::Taken));
     }
 }

@@ -107,7 +107,7 @@ impl Certificate {
     }
 
     /// What is wrong, where, and what to do; `None`: nothing is.
-    pub fn trouble(&self, now: SystemTime, side: Side) -> Option<String> {
+    pub fn warning(&self, now: SystemTime, side: Side) -> Option<String> {
         let (path, subject) = (self.path.display(), &self.subject);
         let others = match side {
             Side::Node => "programs",
@@ -143,10 +143,10 @@ pub struct Calendar {
 impl Calendar {
     /// What is to be said now.
     pub fn news(&mut self, certificates: &[Certificate], now: SystemTime, side: Side) -> Vec<String> {
-        let troubles: Vec<String> =
-            certificates.iter().filter_map(|certificate| certificate.trouble(now, side)).collect();
-        let news = troubles.iter().filter(|trouble| !self.said.contains(trouble)).cloned().collect();
-        self.said = troubles;
+        let warnings: Vec<String> =
+            certificates.iter().filter_map(|certificate| certificate.warning(now, side)).collect();
+        let news = warnings.iter().filter(|warning| !self.said.contains(warning)).cloned().collect();
+        self.said = warnings;
         news
     }
 }
@@ -178,7 +178,7 @@ mod tests {
             (200 * DAY + 1, Standing::Expired),
         ] {
             assert_eq!(ours.standing(at(second)), standing, "{second}");
-            let words = ours.trouble(at(second), Side::Node);
+            let words = ours.warning(at(second), Side::Node);
             assert_eq!(words.is_none(), standing == Standing::Good, "{words:?}");
             let names = |words: String| words.starts_with("/etc/node.pem: our own certificate (CN=node-1) ");
             assert!(words.is_none_or(names), "{second}");
@@ -188,13 +188,13 @@ mod tests {
 
     #[test]
     fn words_say_who_refuses_and_what_to_do() {
-        let late = |is_ca, side| certificate(is_ca).trouble(at(300 * DAY), side).expect("trouble");
+        let late = |is_ca, side| certificate(is_ca).warning(at(300 * DAY), side).expect("a warning");
         assert!(
             late(false, Side::Node).contains("has expired, 1970-07-20T00:00:00Z: programs refuse it; put a renewed")
         );
         assert!(late(false, Side::Program).contains("memory nodes refuse it"));
         assert!(late(true, Side::Node).contains("still accepted here"));
-        let early = certificate(false).trouble(at(DAY), Side::Node).expect("trouble");
+        let early = certificate(false).warning(at(DAY), Side::Node).expect("a warning");
         assert!(early.contains("not valid before 1970-04-11") && early.contains("clock"), "{early}");
         // Dates that cannot be written.
         let odd = Certificate { from: i64::MIN, until: i64::MAX, ..certificate(false) };
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn each_trouble_is_said_once() {
+    fn each_warning_is_said_once() {
         let (mut calendar, both) = (Calendar::default(), [certificate(false), certificate(true)]);
         let mut news = |second| calendar.news(&both, at(second), Side::Node).len();
         assert_eq!(

@@ -40,8 +40,8 @@ impl Watched {
     }
 
     fn tell(&mut self) {
-        for trouble in self.calendar.news(&self.credentials.certificates(), SystemTime::now(), Side::Program) {
-            complain(format_args!("warning: {trouble}"));
+        for warning in self.calendar.news(&self.credentials.certificates(), SystemTime::now(), Side::Program) {
+            complain(format_args!("warning: {warning}"));
         }
     }
 }

@@ -15,7 +15,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 /// Lines a second that clients cause, at most.
 const LINES_MAX: u64 = 10;
-/// Of those, lines that are no warnings: who comes and goes hides no trouble.
+/// Of those, lines that are no warnings: connections that come and go hide none.
 const PLAIN_MAX: u64 = 5;
 /// Where lines come from that are always written: this command.
 const OURS: &str = "hinterland_cli";

@@ -79,7 +79,7 @@ fn first_to_expire(certificates: &[Certificate]) -> Option<String> {
 
 fn tell(calendar: &mut Calendar, credentials: Option<&NodeCredentials>) {
     let certificates = credentials.map(NodeCredentials::certificates).unwrap_or_default();
-    for trouble in calendar.news(&certificates, SystemTime::now(), Side::Node) {
-        tracing::warn!("{trouble}");
+    for warning in calendar.news(&certificates, SystemTime::now(), Side::Node) {
+        tracing::warn!("{warning}");
     }
 }
