@@ -28,8 +28,8 @@ struct State {
     turn: u64,
 }
 
-/// A share that a test holds.
-pub struct Held<'a> {
+/// A share that a test has taken.
+pub struct Taken<'a> {
     shares: &'a Shares,
     count: usize,
 }
@@ -47,7 +47,7 @@ impl Shares {
     }
 
     /// Waits for a share.
-    pub fn take(&self, share: Share) -> Held<'_> {
+    pub fn take(&self, share: Share) -> Taken<'_> {
         let count = match share {
             Share::Busy => 2,
             Share::Waits => 1,
@@ -62,7 +62,7 @@ impl Shares {
         state.free -= count;
         state.turn += 1;
         self.changed.notify_all();
-        Held { shares: self, count }
+        Taken { shares: self, count }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -70,7 +70,7 @@ impl Shares {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for Taken<'_> {
     fn drop(&mut self) {
         self.shares.lock().free += self.count;
         self.shares.changed.notify_all();
