@@ -18,9 +18,9 @@ pub(crate) struct OwnProcessors {
     allowed: Option<Processors>,
 }
 
-/// To how many processors a thread is kept; `None`: to no number.
+/// To how many processors a thread is limited; `None`: to no number.
 #[derive(Default)]
-pub(crate) struct Kept(Cell<Option<u32>>);
+pub(crate) struct Limited(Cell<Option<u32>>);
 
 impl OwnProcessors {
     /// Those that the calling thread may use, of which `of_start` may be taken until the ledger says otherwise.
@@ -41,20 +41,20 @@ impl OwnProcessors {
     }
 
     /// Keeps the calling thread to as many as it may take now; true: that has changed.
-    pub(crate) fn keep(&self, kept: &Kept) -> bool {
+    pub(crate) fn keep(&self, limited: &Limited) -> bool {
         let count = self.count();
-        if count == kept.0.get() {
+        if count == limited.0.get() {
             return false;
         }
-        kept.0.set(count);
+        limited.0.set(count);
         // Refused where the process's cpuset has lost all of them since: the thread stays where it may run.
         self.chosen(count).keep_to();
         true
     }
 }
 
-impl Kept {
-    /// Whether the thread is kept to a number of processors.
+impl Limited {
+    /// Whether the thread is limited to a number of processors.
     pub(crate) fn is_bounded(&self) -> bool {
         self.0.get().is_some()
     }
@@ -74,13 +74,14 @@ mod tests {
     #[test]
     fn a_thread_follows_what_is_commanded_and_comes_back_to_all() {
         std::thread::spawn(|| {
-            let (all, ledger, kept) = (Processors::allowed().expect("the kernel says it"), ledger(7), Kept::default());
+            let (all, ledger, limited) =
+                (Processors::allowed().expect("the kernel says it"), ledger(7), Limited::default());
             let processors = OwnProcessors::new(None, Some(ledger));
-            assert!(!processors.keep(&kept) && Processors::allowed() == Some(all), "auto leaves it alone");
+            assert!(!processors.keep(&limited) && Processors::allowed() == Some(all), "auto leaves it alone");
             for (commanded, expected) in [(Some(1), all.part(1, 7)), (Some(2), all.part(2, 7)), (None, all)] {
                 ledger.commands.set_cpus(commanded);
-                assert!(processors.keep(&kept) && !processors.keep(&kept), "{commanded:?}");
-                assert_eq!((Processors::allowed(), kept.is_bounded()), (Some(expected), commanded.is_some()));
+                assert!(processors.keep(&limited) && !processors.keep(&limited), "{commanded:?}");
+                assert_eq!((Processors::allowed(), limited.is_bounded()), (Some(expected), commanded.is_some()));
             }
         })
         .join()
@@ -89,12 +90,12 @@ mod tests {
 
     #[test]
     fn all_processes_of_a_run_choose_the_same_and_the_command_overrides_the_start() {
-        let (ledger, kept) = (ledger(1001), Kept::default());
+        let (ledger, limited) = (ledger(1001), Limited::default());
         let processes = [3, 1].map(|of_start| OwnProcessors::new(Some(of_start), Some(ledger)));
         assert_eq!(processes.each_ref().map(OwnProcessors::count), [Some(3), Some(1)]);
         ledger.commands.set_cpus(Some(1));
         let [first, second] = processes.each_ref().map(|processors| processors.chosen(processors.count()));
         assert_eq!((first, first.count()), (second, 1));
-        assert!(!kept.is_bounded());
+        assert!(!limited.is_bounded());
     }
 }

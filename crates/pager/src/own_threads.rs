@@ -1,6 +1,6 @@
 //! The pager's own threads: monitors, evictor, read-ahead, maintenance, and the one that waits for the end of the program's.
 
-use crate::own_processors::{Kept, OwnProcessors};
+use crate::own_processors::{Limited, OwnProcessors};
 use crate::sys::{last_thread, thread};
 use crate::thread_state::ThreadState;
 use hinterland_sys::SysError;
@@ -24,18 +24,18 @@ pub(crate) struct OwnThreads {
 pub(crate) struct Registered<'a> {
     id: &'a AtomicU32,
     processors: &'a OwnProcessors,
-    kept: Kept,
+    limited: Limited,
 }
 
 impl Registered<'_> {
     /// Keeps the thread to the processors that it may take now; true: they are others than before. Called before each piece of work.
     pub(crate) fn keep_to_processors(&self) -> bool {
-        self.processors.keep(&self.kept)
+        self.processors.keep(&self.limited)
     }
 
     /// Whether it may take a number of processors only.
     pub(crate) fn is_bounded(&self) -> bool {
-        self.kept.is_bounded()
+        self.limited.is_bounded()
     }
 }
 
@@ -56,7 +56,7 @@ impl OwnThreads {
         let id = thread::id();
         let free = self.ids.iter().find(|cell| cell.compare_exchange(0, id, Relaxed, Relaxed).is_ok());
         let id = free.unwrap_or_else(|| panic!("more than {OWN_THREADS_MAX} threads serve one pager"));
-        let registered = Registered { id, processors: &self.processors, kept: Kept::default() };
+        let registered = Registered { id, processors: &self.processors, limited: Limited::default() };
         registered.keep_to_processors();
         registered
     }

@@ -63,7 +63,7 @@ impl Default for Recompression {
 pub(super) struct Recompressor {
     longest_wait: Duration,
     hand: Hand,
-    pace: Pace,
+    pauses: Pauses,
     /// How often the store is turned over between two passes.
     turnovers: u64,
     /// The pass under way or, between two, the last one.
@@ -89,15 +89,15 @@ struct Pass {
 }
 
 /// When steps are due, and whether they had to wait for a processor.
-struct Pace {
+struct Pauses {
     late: Duration,
     due: Option<Instant>,
     pause: Duration,
 }
 
-impl Pace {
-    fn new(late: Duration) -> Pace {
-        Pace { late, due: None, pause: PAUSE_MIN }
+impl Pauses {
+    fn new(late: Duration) -> Pauses {
+        Pauses { late, due: None, pause: PAUSE_MIN }
     }
 
     /// `Some`: not before so long.
@@ -151,7 +151,7 @@ impl Recompressor {
         Recompressor {
             longest_wait,
             hand: Hand::default(),
-            pace: Pace::new(late),
+            pauses: Pauses::new(late),
             turnovers: 1,
             pass: None,
             tools: None,
@@ -186,15 +186,15 @@ impl Compressed {
     /// One step: see [`crate::Backend::maintain`].
     pub(super) fn recompress(&self, recompressor: &mut Recompressor) -> Option<Duration> {
         let begun = Instant::now();
-        if let Some(rest) = recompressor.pace.begin(begun) {
+        if let Some(rest) = recompressor.pauses.begin(begun) {
             return Some(rest);
         }
         if self.is_settled(recompressor.pass) {
-            recompressor.pace = Pace::new(recompressor.pace.late);
+            recompressor.pauses = Pauses::new(recompressor.pauses.late);
             return None;
         }
         if recompressor.pass.is_none_or(|pass| pass.is_over) && !self.begin_pass(recompressor, begun) {
-            return Some(recompressor.pace.rest(begun, LOOK));
+            return Some(recompressor.pauses.rest(begun, LOOK));
         }
         let mut tally = Tally::default();
         while begun.elapsed() < STEP && self.recompress_some(recompressor, &mut tally) {}
@@ -203,7 +203,7 @@ impl Compressed {
             pass.made += tally.pages;
         }
         self.compact_after(usize::try_from(tally.pages).unwrap_or(0));
-        Some(recompressor.pace.end(begun, Instant::now()))
+        Some(recompressor.pauses.end(begun, Instant::now()))
     }
 
     /// Begins the next pass, if that is due.
@@ -493,29 +493,29 @@ mod tests {
     #[test]
     fn steps_make_room_where_processors_are_scarce() {
         const LATE: Duration = Duration::from_millis(1);
-        let mut pace = Pace::new(LATE);
+        let mut pauses = Pauses::new(LATE);
         let mut now = Instant::now();
-        assert_eq!(pace.begin(now), None, "the first step is due at once");
-        assert_eq!(pace.end(now, now + STEP), PAUSE_MIN);
+        assert_eq!(pauses.begin(now), None, "the first step is due at once");
+        assert_eq!(pauses.end(now, now + STEP), PAUSE_MIN);
         now += STEP;
-        assert_eq!(pace.begin(now), Some(PAUSE_MIN), "not before its time");
+        assert_eq!(pauses.begin(now), Some(PAUSE_MIN), "not before its time");
         // Each one is late.
-        let mut pauses = Vec::new();
+        let mut rests = Vec::new();
         for _ in 0..8 {
-            now = pace.due.expect("a next step") + LATE * 2;
-            pauses.extend(pace.begin(now));
+            now = pauses.due.expect("a next step") + LATE * 2;
+            rests.extend(pauses.begin(now));
         }
-        assert_eq!(pauses.len(), 8, "no step begins");
-        assert!(pauses.is_sorted() && pauses[7] == PAUSE_MAX, "{pauses:?}");
+        assert_eq!(rests.len(), 8, "no step begins");
+        assert!(rests.is_sorted() && rests[7] == PAUSE_MAX, "{rests:?}");
         // Processors are idle again: one step is in time, and the pauses shrink.
-        now = pace.due.expect("a next step");
+        now = pauses.due.expect("a next step");
         for _ in 0..20 {
-            assert_eq!(pace.begin(now), None);
-            now += pace.end(now, now + STEP) + STEP;
+            assert_eq!(pauses.begin(now), None);
+            now += pauses.end(now, now + STEP) + STEP;
         }
-        assert_eq!(pace.pause, PAUSE_MIN);
+        assert_eq!(pauses.pause, PAUSE_MIN);
         // A step that was interrupted for long counts as one that came late.
-        assert_eq!(pace.begin(now), None);
-        assert!(pace.end(now, now + STEP + LATE * 2) > PAUSE_MIN);
+        assert_eq!(pauses.begin(now), None);
+        assert!(pauses.end(now, now + STEP + LATE * 2) > PAUSE_MIN);
     }
 }
