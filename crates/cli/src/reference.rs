@@ -1,7 +1,7 @@
 //! docs/reference: the settings and the statistics as tables, and the schema of the JSON, made of the same rows as the command itself. The
 //! tests fail when a file is stale; `UPDATE_REFERENCE=1 cargo test -p hinterland-cli reference` writes them.
 
-use crate::advise::{ADVICE_VERSION, Advice, Ranked, Traits};
+use crate::advise::{ADVICE_VERSION, Advice, Misses, Ranked, Traits};
 use crate::control::{Behind, Change, PS_VERSION, PathStatus, Running, Status};
 use crate::figures::{Activity, HintSite};
 use crate::report::{Backend, Document, FaultNs, Others, Outside, Process, STATS_VERSION, Service, Unmanaged, WaitNs};
@@ -170,7 +170,12 @@ fn advice() -> String {
         "# Advice\n\nThe JSON that `hinterland advise --json` writes; [advice.schema.json](advice.schema.json) is its schema (JSON \
          Schema 2020-12). Ratios\nare from 0 to 1. This file is generated from `crates/cli/src/advise` ({MADE}).\n\n"
     );
-    let objects = [("", Advice::MEMBERS), ("features.", Traits::MEMBERS), ("backends[].", Ranked::MEMBERS)];
+    let objects = [
+        ("", Advice::MEMBERS),
+        ("features.", Traits::MEMBERS),
+        ("miss_ratios[].", Misses::MEMBERS),
+        ("backends[].", Ranked::MEMBERS),
+    ];
     text += &table(&["member", "meaning"], objects.iter().flat_map(|(prefix, members)| of_members(prefix, members)));
     text.trim_end().to_owned() + "\n"
 }

@@ -13,25 +13,31 @@ mod report;
 pub use costs::stated as stated_costs;
 pub use report::Advice;
 #[cfg(test)]
-pub use report::{ADVICE_VERSION, Ranked, Traits};
+pub use report::{ADVICE_VERSION, Misses, Ranked, Traits};
 
 use crate::error::{EXIT_REFUSED, complain};
 use crate::print;
+use crate::profile::ProfileFile;
 use crate::sim::{FaultPathArg, cpu_seconds, read_whole};
 use clap::Args;
 use costs::{Costs, DEFAULTS};
 use hinterland_sim::SetupError;
 use hinterland_units::{ByteCount, Slowdown};
 use predict::Sizes;
+use serde_json::Value;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
+
+const DEFAULT_SLOWDOWN: &str = "1.2";
 
 /// `hinterland advise`.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct AdviseArgs {
-    /// The trace, as `hinterland trace` writes it
+    /// The trace, as `hinterland trace` writes it, or a profile that was made with one (`hinterland profile --trace`)
     #[arg(required_unless_present = "example_costs")]
     trace: Option<PathBuf>,
     /// The backends to choose from, with their links and costs (see --example-costs)
@@ -41,7 +47,7 @@ pub struct AdviseArgs {
     #[arg(long)]
     example_costs: bool,
     /// The slowdown that the least local memory is looked for
-    #[arg(long, value_name = "FACTOR", default_value = "1.2")]
+    #[arg(long, value_name = "FACTOR", default_value = DEFAULT_SLOWDOWN)]
     slowdown: Slowdown,
     /// Processor time that the program takes untraced, all threads, in seconds (`time`: user and sys): what the trace is corrected to
     #[arg(long, value_name = "SECONDS", value_parser = cpu_seconds)]
@@ -130,6 +136,34 @@ impl Needs {
     }
 }
 
+/// What a profile has of its program's pages: the advice with the default backends, which names the trace.
+///
+/// # Errors
+/// As for a trace.
+pub fn pages_of(trace: &Path) -> Result<Value, String> {
+    let trace = trace.canonicalize().map_err(|error| format!("{}: {error}", trace.display()))?;
+    let slowdown = DEFAULT_SLOWDOWN.parse().expect("it is one");
+    let advice = advice_of(&trace, None, slowdown, FaultPathArg::Inline, &Costs::read(None)?)?;
+    serde_json::to_value(&advice).map_err(|error| error.to_string())
+}
+
+/// The trace that a file is, or that a profile names.
+fn trace_of(path: &Path) -> Result<PathBuf, String> {
+    let mut first = [0];
+    let is_text = File::open(path).and_then(|mut file| file.read_exact(&mut first)).is_ok() && first == *b"{";
+    if !is_text {
+        return Ok(path.into());
+    }
+    let profile = ProfileFile::read(path).map_err(|why| why.to_string())?;
+    profile.trace().ok_or_else(|| {
+        format!(
+            "{}: this profile says which functions wait, and nothing of all pages that are touched: `hinterland trace -o FILE` records those, and \
+             `hinterland profile --trace FILE` puts them into a profile; or give the trace itself",
+            path.display()
+        )
+    })
+}
+
 fn advice_of(
     trace: &Path,
     cpu: Option<Duration>,
@@ -137,6 +171,7 @@ fn advice_of(
     path: FaultPathArg,
     costs: &Costs,
 ) -> Result<Advice, String> {
+    let trace = &trace_of(trace)?;
     let traced = read_whole(trace, cpu)?;
     let refuse = |why: SetupError| format!("{}: {why}", trace.display());
     let sizes = Sizes::of(&traced);

@@ -7,7 +7,8 @@ use crate::report::members::documented;
 use crate::report::{bytes, count, percent};
 use crate::sim::{FaultPathArg, Whole};
 use crate::table::table;
-use hinterland_tape::study::{FRAGMENT_PAGES, Features, WINDOW_REFERENCES};
+use crate::trace::LOCAL_PERCENT;
+use hinterland_tape::study::{FRAGMENT_PAGES, Features, Study, WINDOW_REFERENCES};
 use hinterland_units::{Budget, Foreign, PAGE_BYTES, Slowdown};
 use serde::Serialize;
 use std::fmt::Write;
@@ -33,6 +34,8 @@ documented! {
         cpu_seconds: f64,
         /// What its pages do.
         features: Traits,
+        /// How many references miss with less local memory.
+        miss_ratios: Vec<Misses>,
         /// The slowdown that was asked for.
         slowdown_asked: f64,
         /// Local memory at which `backends[].slowdowns` are predicted, in per cent of `touched_bytes`, rounded up to whole MiB.
@@ -59,6 +62,18 @@ documented! {
         stride_share: f64,
         /// The longest sequential run, in pages.
         longest_sequential_run_pages: u64,
+        /// References whose page was written to before the next microset, over those of which the trace tells; null where it tells of none.
+        written_share: Option<f64>,
+    }
+}
+
+documented! {
+    /// A point of the miss-ratio curve: of LRU memory, first touches left out.
+    pub struct Misses {
+        /// Local memory, in per cent of all pages.
+        local_percent: u64,
+        /// References that miss, over all; null where local memory is smaller than a microset.
+        miss_ratio: Option<f64>,
     }
 }
 
@@ -132,7 +147,8 @@ impl Advice {
             program: traced.program.clone(),
             touched_bytes,
             cpu_seconds: traced.work.cpu_ns() as f64 / 1e9,
-            features: Traits::of(&traced.features),
+            features: Traits::of(&traced.features, &traced.study),
+            miss_ratios: Misses::of(traced),
             slowdown_asked: asked.factor(),
             sizes_percent: SIZES_PERCENT.to_vec(),
             least_size_bytes: sizes.least_bytes(),
@@ -167,6 +183,7 @@ impl Advice {
             self.cpu_seconds
         );
         out += &self.features.text();
+        out += &Misses::text(&self.miss_ratios);
         if self.is_small() {
             return out + "\n" + &self.conclusion();
         }
@@ -232,14 +249,37 @@ impl Advice {
     }
 }
 
+impl Misses {
+    /// The curve, in points.
+    fn of(traced: &Whole) -> Vec<Misses> {
+        let (study, pages) = (&traced.study, traced.work.touched_pages());
+        let first_touches = study.first_touches();
+        let point = |local_percent: u64| {
+            let local_pages = (pages * local_percent).div_ceil(100);
+            let misses = || study.distances.misses(local_pages).saturating_sub(first_touches) as f64;
+            let is_seen = local_pages >= traced.microset_pages.into();
+            Misses { local_percent, miss_ratio: is_seen.then(|| misses() / study.references.max(1) as f64) }
+        };
+        LOCAL_PERCENT.map(point).into()
+    }
+
+    /// The curve in a line.
+    fn text(points: &[Misses]) -> String {
+        let known =
+            points.iter().filter_map(|point| Some(format!("{} % {}", point.local_percent, percent(point.miss_ratio?))));
+        format!("  {:<15} {}\n", "misses", known.collect::<Vec<_>>().join(", "))
+    }
+}
+
 impl Traits {
-    fn of(features: &Features) -> Traits {
+    fn of(features: &Features, study: &Study) -> Traits {
         Traits {
             fragment_ratio: features.fragment_ratio,
             hot_ratio: features.hot_ratio,
             sequential_share: features.sequential_share,
             stride_share: features.stride_share,
             longest_sequential_run_pages: features.longest_sequential_run,
+            written_share: (study.known > 0).then(|| study.written as f64 / study.known as f64),
         }
     }
 
@@ -257,6 +297,12 @@ impl Traits {
             }),
             ("strided", percent(self.stride_share), "of the references".into()),
         ];
-        rows.iter().map(|(name, value, meaning)| format!("  {name:<15} {value:>7}  {meaning}\n")).collect()
+        let written = self
+            .written_share
+            .map(|share| ("written to", percent(share), "of the references, before the next microset".into()));
+        rows.into_iter()
+            .chain(written)
+            .map(|(name, value, meaning)| format!("  {name:<15} {value:>7}  {meaning}\n"))
+            .collect()
     }
 }

@@ -6,12 +6,14 @@ use super::Refusal;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What the first member says.
 pub const FORMAT: &str = "hinterland profile";
 /// What the second one says.
 pub const VERSION: u64 = 1;
+/// The member with what a trace says of the program's pages: features, curve and advice, as `hinterland advise --json` writes them.
+pub const PAGES: &str = "pages";
 
 /// A profile. Durations are in nanoseconds, sizes in bytes.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -303,6 +305,29 @@ impl ProfileFile {
             Some(list) => Err(format!("it is damaged: a number is beyond the end of its {list}; {make} again")),
             None => Ok(file),
         }
+    }
+
+    /// Of a program that did not run: what its trace says of its pages ([`PAGES`]).
+    pub fn of_pages(pages: Value) -> ProfileFile {
+        let name = pages["program"].as_str().unwrap_or_default().to_owned();
+        let waits = Waits::default();
+        ProfileFile {
+            format: FORMAT.into(),
+            version: VERSION,
+            program: Program { name, path: String::new(), build_id: String::new() },
+            run: RunPart { wall_ns: 0, local_bytes: None, waits, one_in: None, lost: Lost::default() },
+            modules: Vec::new(),
+            functions: Vec::new(),
+            sites: Vec::new(),
+            frames: Vec::new(),
+            stacks: Vec::new(),
+            others: Map::from_iter([(PAGES.into(), pages)]),
+        }
+    }
+
+    /// The trace that says what the program's pages do, if it was made with one.
+    pub fn trace(&self) -> Option<PathBuf> {
+        self.others.get(PAGES)?.get("trace")?.as_str().map(PathBuf::from)
     }
 
     /// The list that a number of the file is beyond.

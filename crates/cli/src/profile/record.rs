@@ -1,20 +1,24 @@
 //! Taking a profile: `hinterland run` with samples in the library.
 
-use super::file::Waits;
+use super::file::{PAGES, ProfileFile, Waits};
 use super::gather::{RunFacts, gather};
+use super::{Refusal, ended};
+use crate::advise::pages_of;
 use crate::args::RunArgs;
 use crate::config::RunConfig;
 use crate::config::flags::{Flags, Run};
-use crate::error::{Error, complain, tell};
+use crate::error::{EXIT_REFUSED, Error, complain, tell};
 use crate::figures::Totals;
 use crate::launch;
 use crate::launch::segment::Segment;
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::report;
 use clap::Args;
 use hinterland_abi::profile::{PROFILE_MAGIC, PROFILE_VERSION, Profile};
 use hinterland_units::{Budget, Foreign};
+use serde_json::Value;
 use std::ffi::OsString;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -27,10 +31,14 @@ pub struct ProfileArgs {
     /// Where the profile goes; what is there is replaced when the program has ended
     #[arg(long, short, value_name = "FILE")]
     output: PathBuf,
+    /// A trace of the program, as `hinterland trace` writes it: features of its pages, misses by local memory and advice go into the profile, too, which
+    /// `hinterland advise` then takes. Without a program, they are all that is in it
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
     #[command(flatten)]
     settings: Flags<Run>,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM [ARGS]")]
+    #[arg(required_unless_present = "trace", trailing_var_arg = true, value_name = "PROGRAM [ARGS]")]
     program: Vec<OsString>,
 }
 
@@ -40,6 +48,9 @@ Examples:
   hinterland report app.prof
   hinterland report app.prof --by site --flame app.svg
   hinterland plan app.prof -o app.plan
+  hinterland trace -o app.trace -- ./app
+  hinterland profile --trace app.trace -o app.prof
+  hinterland advise app.prof --slowdown 1.2
 
 The program is unmodified and runs as with `hinterland run`, whose flags it takes; all processes of the run are in the profile. Names \
 come from debug information where there is some (-g), else from symbols. A small budget shows more waiting than a large one.
@@ -49,12 +60,35 @@ Exit code: the program's own, as for `hinterland run`; 125 also when the profile
 /// A profile that a run is to leave.
 pub struct Profiling {
     shown: PathBuf,
+    /// What a trace says.
+    pages: Option<Value>,
 }
 
 /// Runs a program and takes its profile.
 pub fn run(args: ProfileArgs) -> ExitCode {
-    let profiling = Profiling { shown: args.output };
+    let pages = match args.trace.as_deref().map(pages_of).transpose() {
+        Ok(pages) => pages,
+        Err(why) => {
+            complain(why);
+            return ExitCode::from(EXIT_REFUSED);
+        }
+    };
+    if let Some(pages) = pages.as_ref().filter(|_| args.program.is_empty()) {
+        return ended(write_pages(&args, pages.clone()));
+    }
+    let profiling = Profiling { shown: args.output, pages };
     launch::run_and_profile(&RunArgs { settings: args.settings, program: args.program }, &profiling)
+}
+
+/// Writes a profile of a program that is not run.
+fn write_pages(args: &ProfileArgs, pages: Value) -> Result<(), Refusal> {
+    let path = &args.output;
+    if args.trace.as_ref().is_some_and(|trace| output::is_same(path, trace)) {
+        return Err(Refusal::Own { flag: "-o", path: path.clone() });
+    }
+    let refuse = |source: io::Error| Refusal::Output { flag: "-o", path: path.clone(), source };
+    let text = serde_json::to_string(&ProfileFile::of_pages(pages)).map_err(|error| refuse(error.into()))?;
+    output::write(path, refuse, |out| out.write_all(text.as_bytes()).map_err(refuse))
 }
 
 impl Profiling {
@@ -81,7 +115,7 @@ impl Profiling {
             unsafe { Segment::create(c"hinterland-profile", "cannot set up the shared memory for the profile") }?;
         segment.get().version.store(PROFILE_VERSION, Relaxed);
         segment.get().magic.store(PROFILE_MAGIC, Release);
-        Ok(Taken { shown: self.shown.clone(), program: program.into(), output, segment })
+        Ok(Taken { shown: self.shown.clone(), program: program.into(), output, segment, pages: self.pages.clone() })
     }
 }
 
@@ -91,6 +125,7 @@ pub struct Taken {
     program: PathBuf,
     output: Output,
     segment: Segment<Profile>,
+    pages: Option<Value>,
 }
 
 impl Taken {
@@ -109,7 +144,7 @@ impl Taken {
     /// # Errors
     /// The system's.
     pub fn finish(self, run: &report::Run, totals: &Totals, quiet: bool) -> Result<(), Error> {
-        let Taken { shown, program, output, segment } = self;
+        let Taken { shown, program, output, segment, pages } = self;
         let profile = segment.get();
         let local_bytes = match run.budget {
             Some(Budget::Bytes(bytes)) => Some(bytes.0),
@@ -124,7 +159,8 @@ impl Taken {
             wait_ns: counters.stall_ns,
         };
         let facts = RunFacts { name: run.program.clone(), path: &program, wall_ns, local_bytes, waits };
-        let file = gather(profile, &facts);
+        let mut file = gather(profile, &facts);
+        file.others.extend(pages.map(|pages| (PAGES.to_owned(), pages)));
         let refuse = |source| Error::Trace { path: shown.clone(), source };
         let text = serde_json::to_string(&file).map_err(|error| refuse(error.into()))?;
         output.write(refuse, |out| out.write_all(text.as_bytes()).map_err(refuse))?;

@@ -4,7 +4,7 @@ use super::{Refusal, SimArgs};
 use crate::error::complain;
 use hinterland_sim::{Collector, Workload, WorkloadError, reserve};
 use hinterland_tape::plan::{self, Case, Pace, Recording};
-use hinterland_tape::study::{FeatureStudy, Features};
+use hinterland_tape::study::{FeatureStudy, Features, Study};
 use hinterland_tape::{Entry, Head, Trace, TraceError};
 use hinterland_units::PAGE_BYTES;
 use std::path::Path;
@@ -66,6 +66,8 @@ pub struct Whole {
     pub work: Workload,
     /// What its pages do.
     pub features: Features,
+    /// The same by stack distances, and which pages were written to.
+    pub study: Study,
 }
 
 /// Reads a trace that has all that a prediction needs; says what it cannot tell. `cpu`: the processor time that the program takes untraced.
@@ -88,14 +90,17 @@ pub fn whole(path: &Path, cpu: Option<Duration>) -> Result<Whole, String> {
             &"the trace has no times, so nothing can be predicted: record one with `hinterland trace`, or say --cpu-seconds",
         ));
     }
-    let (mut collector, mut study) = (Collector::new(None).forked(head.is_forked), FeatureStudy::default());
+    let (mut collector, mut features) = (Collector::new(None).forked(head.is_forked), FeatureStudy::default());
+    let mut study = Study::new();
+    study.is_forked = head.is_forked;
     let mut references = trace.references();
     while let Some(entry) = references.next_entry() {
         let again = "; nothing is predicted from a damaged trace: record it again";
         let entry = entry.map_err(|error| refuse(&format_args!("{error}{again}")))?;
         if let Entry::Touch(reference) = &entry {
-            study.reference(reference);
+            features.reference(reference);
         }
+        study.entry(&entry);
         collector.entry(&entry).map_err(|error| refuse(&error))?;
     }
     let work = timed(collector.finish(), cpu).map_err(|error| refuse(&error))?;
@@ -105,7 +110,8 @@ pub fn whole(path: &Path, cpu: Option<Duration>) -> Result<Whole, String> {
     for note in notes_of(&work, references.is_whole()) {
         complain(format_args!("{}: {note}", path.display()));
     }
-    Ok(Whole { program: head.program.clone(), microset_pages: head.microset_pages, work, features: study.finish() })
+    let (program, microset_pages) = (head.program.clone(), head.microset_pages);
+    Ok(Whole { program, microset_pages, work, features: features.finish(), study })
 }
 
 /// The workload with the processor time that its program takes untraced, where that is known.

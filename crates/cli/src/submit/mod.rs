@@ -11,12 +11,15 @@ mod job;
 
 use crate::advise;
 use crate::error::{EXIT_REFUSED, complain};
+use crate::kept::Kept;
 use crate::print;
 use crate::program;
 use crate::sim::cpu_seconds;
 use clap::Args;
+use hinterland_abi::Settings;
 use hinterland_units::Slowdown;
 use job::Job;
+use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
@@ -26,9 +29,13 @@ use std::time::Duration;
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct SubmitArgs {
-    /// A trace of the program, as `hinterland trace` writes it: says how much local memory it needs with each kind of far memory
+    /// A trace of the program, as `hinterland trace` writes it, or a profile with one: says how much local memory it needs with each kind of far memory
+    /// [default: that which `hinterland run --tape auto` has kept of the program with these arguments]
     #[arg(long, value_name = "FILE")]
-    trace: PathBuf,
+    trace: Option<PathBuf>,
+    /// To Slurm, as without this: it is the only scheduler so far
+    #[arg(long)]
+    slurm: bool,
     /// Processor time that the program takes untraced, all threads, in seconds: what the trace is corrected to
     #[arg(long, value_name = "SECONDS", value_parser = cpu_seconds)]
     cpu_seconds: Option<Duration>,
@@ -56,6 +63,7 @@ const EXAMPLES: &str = "\
 Examples:
   hinterland trace -o job.trace -- ./job
   hinterland submit --trace job.trace --dry-run -- ./job
+  hinterland submit --slurm --dry-run -- ./job
   hinterland submit --trace job.trace --slowdown 1.4 --costs cluster.toml --sbatch=--time=2:00:00 -- ./job
 
 A machine of the cluster that can have far memory NAME has the feature far-NAME; one that has it now has the active feature warm-NAME too. The job asks for \
@@ -74,9 +82,18 @@ pub fn run(args: &SubmitArgs) -> ExitCode {
     }
 }
 
+/// The trace of the program's last run that was recorded for a tape.
+fn kept_trace(program: &[String]) -> Result<PathBuf, String> {
+    let words: Vec<OsString> = program.iter().map(OsString::from).collect();
+    let kept = Kept::look_up(&words, &Settings::default(), &|name| std::env::var(name).ok());
+    kept.and_then(|kept| kept.recorded_peak()).map(|(_, trace)| trace).ok_or_else(|| {
+        "no trace of this program with these arguments is kept: record one, `hinterland trace -o FILE -- PROGRAM`, and name it with --trace".into()
+    })
+}
+
 fn submit(args: &SubmitArgs) -> Result<(), String> {
-    let needs =
-        advise::needs(&args.trace, args.cpu_seconds, args.slowdown, args.costs.as_deref(), args.backend.as_deref())?;
+    let trace = args.trace.clone().map_or_else(|| kept_trace(&args.program), Ok)?;
+    let needs = advise::needs(&trace, args.cpu_seconds, args.slowdown, args.costs.as_deref(), args.backend.as_deref())?;
     let launcher = program::own_path().map_err(|error| error.to_string())?;
     let is_warm = is_warm(&needs.backend);
     let job = Job::new(&needs, is_warm, &launcher.display().to_string(), &args.sbatch, &args.program)?;

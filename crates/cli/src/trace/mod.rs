@@ -9,6 +9,7 @@ mod show;
 mod text;
 
 pub use record::Recording;
+pub use show::LOCAL_PERCENT;
 
 use crate::error::{EXIT_REFUSED, complain};
 use clap::{Args, Subcommand};

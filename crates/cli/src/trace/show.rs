@@ -42,7 +42,7 @@ a smaller one). All figures are of the references that were recorded: a page tou
 Exit code: 0, or 125 when it refuses: a file that is no trace, a damaged one without --partial, a folder without traces.";
 
 /// Local memory, in percent of all pages, for which misses are told.
-const LOCAL_PERCENT: [u64; 8] = [1, 5, 10, 20, 25, 50, 75, 100];
+pub const LOCAL_PERCENT: [u64; 8] = [1, 5, 10, 20, 25, 50, 75, 100];
 /// Windows of the working set, as powers of two.
 const WINDOWS: [usize; 5] = [8, 12, 16, 20, 24];
 /// Columns and rows of the picture.

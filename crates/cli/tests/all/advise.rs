@@ -1,6 +1,7 @@
 //! `hinterland advise` as a user runs it: the table, the JSON, and what it refuses.
 
 use crate::sim::{trace, trace_of, walk, walk_taking};
+use hinterland_tape::{Head, Reference, Region, Writer, Written};
 use serde_json::Value;
 use std::process::{Command, Output};
 
@@ -38,6 +39,15 @@ fn backends_are_ranked_by_effectiveness_and_the_cheapest_has_a_command() {
         assert_eq!(printed, (least < 32 << 20).then_some(true), "{backend}");
     }
     assert_eq!(advice["least_size_bytes"], 16 << 20);
+    // Of a walk that is repeated twice, LRU has nothing again unless it has all; the trace does not tell what is written to.
+    let curve: Vec<(u64, f64)> = advice["miss_ratios"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|point| (point["local_percent"].as_u64().unwrap(), point["miss_ratio"].as_f64().unwrap()))
+        .collect();
+    assert_eq!((curve.len(), curve[0], curve[7]), (8, (1, 2.0 / 3.0), (100, 0.0)), "{curve:?}");
+    assert!(advice["features"]["written_share"].is_null(), "{advice}");
     let numa = backends.iter().find(|one| one["name"] == "numa").expect("it is one of them");
     let ssd = backends.iter().find(|one| one["name"] == "ssd").expect("it is one of them");
     assert!(numa["command"].as_str().unwrap().ends_with("--far numa:NODE -- walk") && numa["cost"] == 0.5, "{numa}");
@@ -93,6 +103,61 @@ fn what_the_trace_cannot_tell_is_said() {
     assert!(advice["backends"].as_array().unwrap().iter().all(|one| one["slowdowns"][1].is_null()), "{advice}");
     let (code, note, _) = said(walk(8192, 8192, true));
     assert!(code == Some(125) && note.contains("it touches no more than that"), "{note}");
+}
+
+#[test]
+fn a_profile_that_has_a_trace_is_advised_from_like_the_trace() {
+    let directory = tempfile::tempdir().unwrap();
+    let trace = trace(&directory).canonicalize().unwrap().display().to_string();
+    let made = directory.path().join("walk.prof").display().to_string();
+    let run = |words: &[&str]| Command::new(env!("CARGO_BIN_EXE_hinterland")).args(words).output().unwrap();
+    let output = run(&["profile", "--trace", &trace, "-o", &made]);
+    assert!(output.status.success(), "{}", text(output.stderr));
+    let json = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).unwrap();
+    let profile = json(&std::fs::read(&made).unwrap());
+    assert_eq!((&profile["format"], &profile["program"]["name"]), (&"hinterland profile".into(), &"walk".into()));
+    let advised = |file: &str| json(&advise(&[file, "--json"]).stdout);
+    assert_eq!(profile["pages"], advised(&trace));
+    assert_eq!(advised(&made), advised(&trace));
+    assert!(text(run(&["report", &made]).stdout).contains("nothing was waited for"));
+    let refused = |words: &[&str], why: &str| {
+        let output = run(words);
+        let said = text(output.stderr);
+        assert!(output.status.code() == Some(125) && output.stdout.is_empty() && said.contains(why), "{said}");
+    };
+    refused(&["profile", "--trace", &trace, "-o", &trace], "is the file that is read");
+    refused(&["profile", "--trace", &made, "-o", "/nowhere/a.prof"], "/nowhere");
+    // One of functions alone; another file of text.
+    let mut without = profile.clone();
+    without.as_object_mut().unwrap().remove("pages");
+    std::fs::write(&made, without.to_string()).unwrap();
+    refused(&["advise", &made], "`hinterland profile --trace FILE` puts them into a profile");
+    std::fs::write(&made, "{\"format\": \"other\"}").unwrap();
+    refused(&["advise", &made], "it is a file of another kind");
+}
+
+#[test]
+fn what_is_written_to_is_a_feature() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("written.trace");
+    let head =
+        Head { program: "writer".into(), page_bytes: 4096, microset_pages: 64, has_cpu_times: true, ..Head::default() };
+    let mut writer = Writer::new(Vec::new(), &head).unwrap();
+    let region = writer.region(&Region { name: "far".into(), pages: 64 }).unwrap();
+    for (round, written) in [Written::All, Written::None, Written::Unknown, Written::None].into_iter().enumerate() {
+        for page in 0..64 {
+            writer
+                .touch(&Reference { region, page, cpu_ns: (round as u64 + 1) * 1_000_000, ..Reference::default() })
+                .unwrap();
+        }
+        writer.end_microset(written).unwrap();
+    }
+    writer.finish().unwrap();
+    std::fs::write(&path, writer.sink()).unwrap();
+    let path = path.display().to_string();
+    let advice: Value = serde_json::from_slice(&advise(&[&path, "--json"]).stdout).unwrap();
+    assert_eq!(advice["features"]["written_share"].as_f64(), Some(1.0 / 3.0), "{advice}");
+    assert!(text(advise(&[&path]).stdout).contains("written to       33.3 %  of the references"));
 }
 
 #[test]

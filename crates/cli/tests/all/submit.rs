@@ -7,7 +7,13 @@ use std::process::{Command, Output};
 
 fn submit(directory: &Path, arguments: &[&str]) -> Output {
     let path = format!("{}", directory.display());
-    Command::new(env!("CARGO_BIN_EXE_hinterland")).arg("submit").args(arguments).env("PATH", path).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_hinterland"))
+        .arg("submit")
+        .args(arguments)
+        .env("PATH", path)
+        .env("XDG_CACHE_HOME", directory)
+        .output()
+        .unwrap()
 }
 
 fn text(bytes: Vec<u8>) -> String {
@@ -74,7 +80,7 @@ fn what_cannot_be_submitted_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let path = trace(&directory).display().to_string();
     for (words, why) in [
-        (&["--", "job"][..], "--trace"),
+        (&["--slurm", "--", "/bin/true"][..], "no trace of this program with these arguments is kept"),
         (&["--trace", "/nowhere.trace", "--", "job"], "/nowhere.trace: "),
         (&["--trace", &path, "--backend", "tape", "--", "job"], "'tape' is no backend; the cost file has compressed"),
         (&["--trace", &path, "--slowdown", "0.5", "--", "job"], "'0.5' is not a slowdown"),

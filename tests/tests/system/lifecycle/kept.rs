@@ -1,7 +1,7 @@
 //! `--tape auto`: the first run is recorded, later ones follow a tape of it; whatever is wrong with what is kept costs the tape and a message.
 
 use anyhow::{Context, Result, ensure};
-use hinterland_tests::launch::{Ended, Launch, c_program};
+use hinterland_tests::launch::{Ended, Launch, c_program, launcher};
 use hinterland_tests::suite::Trial;
 use hinterland_tests::{places, skips, suite};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
@@ -88,6 +88,13 @@ fn recorded_then_followed(name: &str) -> Result<()> {
     let other = walk(&format!("{name}-other"), &cache, &["--local", "16M"], "2")?;
     ensure!(source(&other)?.contains(RECORDED), "{}", other.stderr);
     ensure!(kept(&cache, ".trace")?.len() == 2, "{:?}", kept(&cache, "")?);
+    // A job of the program needs no other trace.
+    let walks = c_program("walks", &[])?.display().to_string();
+    let words = "submit --slurm --backend compressed --dry-run --slowdown 10 --".split(' ');
+    let words = words.chain([walks.as_str(), "sequential", "8192", "3"]);
+    let job = launcher()?.args(words).env("XDG_CACHE_HOME", &cache).output()?;
+    let line = String::from_utf8_lossy(&job.stdout).into_owned();
+    ensure!(job.status.success() && line.starts_with("sbatch --job-name=walks --mem="), "{line} {job:?}");
     Ok(())
 }
 
