@@ -25,7 +25,7 @@ settings! {
             "Which of several --far a page goes to",
             "tiers";
         COSTS "costs" costs: Vec<String> = WORDS, Many("FILE|KIND=COST"), Run,
-            "What far memory costs beside local RAM, for --placement auto: a file as `hinterland advise --costs` takes it, or a kind of --far and its cost; compressed RAM costs what pages take there",
+            "What far memory costs beside local RAM, for --placement auto: a file as `hinterland advise --example-costs` writes it, or a kind of --far and its cost; compressed RAM costs what pages take there",
             "tcp, unix, etcd and numa 0.5, file 0.05", "/etc/hinterland/costs.toml";
         REPLICAS "replicas" replicas: Option<usize> = REPLICAS, One("N"), Run,
             "Memory nodes of a pool (tcp://A,tcp://B,… or etcd://HOST/POOL) that keep each page; the run survives the loss of N − 1 nodes",
