@@ -236,6 +236,7 @@ fn example(setting: &Setting) -> (&'static str, &'static str) {
         variables::LOCAL | variables::RAM => ("1G", "\"1G\""),
         variables::FAR => ("unix:/a,unix:/b", "[\"unix:/a,unix:/b\"]"),
         variables::PLACEMENT => ("spread", "\"spread\""),
+        variables::COSTS => ("file=0.01", "[\"file=0.01\"]"),
         variables::REPLICAS => ("2", "2"),
         variables::HEAP => ("large", "\"large\""),
         variables::EVICT => ("2q", "\"2q\""),
