@@ -2,8 +2,8 @@
 //! time in a scattered order by 8 threads, and microseconds of a page that one thread waits for; first, what the
 //! table of pages costs where there is one path.
 //!
-//! `cargo run --release -p hinterland-backend --example paths [-- DELAY:BANDWIDTH …]`. Plain memory behind modelled links; rounds are
-//! interleaved over the numbers of paths, and the medians of 5 are printed, with the factor to one path.
+//! `cargo run --release -p hinterland-backend --example paths [-- [--json] DELAY:BANDWIDTH …]`. Plain memory behind modelled links; rounds are
+//! interleaved over the numbers of paths, and the medians of 5 are printed, with the factor to one path. With `--json` they are one object.
 
 use hinterland_abi::PlacementName;
 use hinterland_backend::samples::{Kind, page};
@@ -17,7 +17,8 @@ const BATCH: usize = 64;
 const ROUNDS: usize = 5;
 const THREADS: usize = 8;
 const PATHS: [usize; 3] = [1, 2, 3];
-const WHAT: [&str; 4] = ["stored, pages/s", "loaded, pages/s", "8 threads, pages/s", "one waits, pages/s"];
+const WHAT: [&str; 4] = ["stored", "loaded", "8 threads", "one waits"];
+const TABLE: [&str; 3] = ["stored", "loaded singly", "freed singly"];
 
 fn opened(link: &str, paths: usize) -> Arc<dyn Backend> {
     let urls: Vec<String> = (0..paths).map(|_| format!("reference:64M?link={link}")).collect();
@@ -79,7 +80,7 @@ fn thread_cpu_ns() -> i64 {
 /// What the table costs where there is one path: processor nanoseconds of a page with the backend alone and with the table, stored in
 /// batches, loaded singly, freed singly.
 #[allow(clippy::cast_precision_loss, reason = "figures to print")]
-fn single() {
+fn single() -> [[f64; 2]; 3] {
     let alone: Arc<dyn Backend> =
         Arc::new(Compressed::new("compressed".into(), CodecName::Lz4, 64 << 20).expect("room"));
     let inner = Arc::new(Compressed::new("compressed".into(), CodecName::Lz4, 64 << 20).expect("room"));
@@ -107,43 +108,56 @@ fn single() {
             per_page(2, &mut || locations.iter().for_each(|at| backend.free(&[*at])));
         }
     }
-    for (what, name) in ["stored", "loaded singly", "freed singly"].iter().enumerate() {
-        let [alone, behind] = figures.each_mut().map(|figures| {
-            figures[what].sort_by(f64::total_cmp);
-            figures[what][figures[what].len() / 2]
-        });
+    std::array::from_fn(|what| figures.each_mut().map(|figures| median(&mut figures[what])))
+}
+
+fn median(figures: &mut [f64]) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}
+
+/// Pages a second over one link: of each kind of work, by the number of paths.
+fn over(link: &str) -> [[f64; PATHS.len()]; WHAT.len()] {
+    let backends = PATHS.map(|paths| opened(link, paths));
+    let mut figures: [[Vec<f64>; WHAT.len()]; PATHS.len()] = Default::default();
+    for _ in 0..ROUNDS {
+        for (backend, figures) in backends.iter().zip(&mut figures) {
+            round(&**backend).into_iter().zip(figures).for_each(|(figure, of_rounds)| of_rounds.push(figure));
+        }
+    }
+    std::array::from_fn(|what| figures.each_mut().map(|figures| median(&mut figures[what])))
+}
+
+/// An object with a list of figures for each name.
+fn object<const N: usize>(names: &[&str], figures: &[[f64; N]]) -> String {
+    let list = |figures: &[f64; N]| figures.map(|figure| format!("{figure:.1}")).join(", ");
+    let members = names.iter().zip(figures).map(|(name, figures)| format!("\"{name}\": [{}]", list(figures)));
+    format!("{{{}}}", members.collect::<Vec<_>>().join(", "))
+}
+
+fn main() {
+    let (options, mut links): (Vec<String>, Vec<String>) =
+        std::env::args().skip(1).partition(|word| word.starts_with("--"));
+    if links.is_empty() {
+        links = vec!["60us:1Gb/s".into(), "60us:2Gb/s".into()];
+    }
+    let table = single();
+    if options.iter().any(|option| option == "--json") {
+        let over = links.iter().map(|link| format!("\"{link}\": {}", object(&WHAT, &over(link))));
+        let links = over.collect::<Vec<_>>().join(", ");
+        println!("{{\"table_ns\": {}, \"pages_per_second\": {{{links}}}}}", object(&TABLE, &table));
+        return;
+    }
+    for (name, [alone, behind]) in TABLE.iter().zip(table) {
         println!(
             "one path, {name:<16} {alone:>6.0} ns alone, {behind:>6.0} ns with the table ({:+.0})",
             behind - alone
         );
     }
-}
-
-fn main() {
-    single();
-    let mut links: Vec<String> = std::env::args().skip(1).collect();
-    if links.is_empty() {
-        links = vec!["60us:1Gb/s".into(), "60us:2Gb/s".into()];
-    }
     for link in links {
-        let backends = PATHS.map(|paths| opened(&link, paths));
-        let mut figures: [[Vec<f64>; WHAT.len()]; PATHS.len()] = Default::default();
-        for _ in 0..ROUNDS {
-            for (backend, figures) in backends.iter().zip(&mut figures) {
-                round(&**backend).into_iter().zip(figures).for_each(|(figure, of_rounds)| of_rounds.push(figure));
-            }
-        }
-        for (what, name) in WHAT.iter().enumerate() {
-            let medians: Vec<f64> = figures
-                .iter_mut()
-                .map(|figures| {
-                    figures[what].sort_by(f64::total_cmp);
-                    figures[what][ROUNDS / 2]
-                })
-                .collect();
-            let shown: Vec<String> =
-                medians.iter().map(|median| format!("{median:>8.0} ({:.2})", median / medians[0])).collect();
-            println!("{link:>10}  {name:<20} {}", shown.join("  "));
+        for (name, medians) in WHAT.iter().zip(over(&link)) {
+            let shown = medians.map(|median| format!("{median:>8.0} ({:.2})", median / medians[0]));
+            println!("{link:>10}  {:<20} {}", format!("{name}, pages/s"), shown.join("  "));
         }
     }
 }

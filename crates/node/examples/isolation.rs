@@ -5,7 +5,7 @@
 //! unshare -rn sh -c 'ip link set lo mtu 1500 up && tc qdisc add dev lo root tbf rate 1gbit burst 8kb latency 50ms &&
 //!     exec target/release/examples/isolation 5 1Gb/s'
 //! ```
-//! Arguments: the number of rounds, and the rate of the link. Each round takes every way of sharing in turn: *shared*, one session for both programs;
+//! Arguments: the number of rounds, the rate of the link, and `--json` for one object with all rounds. Each round takes every way of sharing in turn: *shared*, one session for both programs;
 //! *isolated*, one for each, and the kernel sends what comes as it comes; *turns*, the same with the node's turns on the link. Median (least–most).
 
 mod loads;
@@ -85,6 +85,22 @@ impl Program {
     }
 }
 
+/// The figures of a round, in their order.
+const FIGURES: [&str; 7] =
+    ["alone_mean_us", "alone_p99_us", "beside_mean_us", "beside_p99_us", "flood_mb_s", "both_mb_s", "part_percent"];
+
+/// An object with the rounds of each way.
+fn json(found: &[Vec<[f64; 7]>; 3]) -> String {
+    let round = |figures: &[f64; 7]| {
+        let members = FIGURES.iter().zip(figures).map(|(name, figure)| format!("\"{name}\": {figure:.2}"));
+        format!("{{{}}}", members.collect::<Vec<_>>().join(", "))
+    };
+    let way = |(way, rounds): (&&str, &Vec<[f64; 7]>)| {
+        format!("\"{way}\": [{}]", rounds.iter().map(round).collect::<Vec<_>>().join(", "))
+    };
+    format!("{{{}}}", WAYS.iter().zip(found).map(way).collect::<Vec<_>>().join(", "))
+}
+
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let rounds: usize = arguments.next().and_then(|rounds| rounds.parse().ok()).unwrap_or(5);
@@ -112,6 +128,10 @@ fn main() {
             let [both, part] = meek.against(greedy);
             found.push([alone, alone_p99, beside, beside_p99, flood, both, part]);
         }
+    }
+    if std::env::args().any(|word| word == "--json") {
+        println!("{}", json(&found));
+        return;
     }
     for (way, found) in WAYS.iter().zip(found) {
         let text = |value: &dyn Fn(&[f64; 7]) -> f64, digits| summary(found.iter().map(value), digits);
