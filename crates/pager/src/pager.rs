@@ -427,6 +427,12 @@ impl Pager {
         self.range.drop_remote(first, count);
     }
 
+    /// Drops the content of pages that are not mapped, and of all where frames are wanted: those read as zero afterwards. The meaning of
+    /// `MADV_FREE`, which a write takes back; what is dropped at once needs nobody to see that.
+    pub fn free_lazily(&self, first: PageNo, count: u32) {
+        self.range.free_lazily(first, count);
+    }
+
     /// The content of pages is not needed until [`Pager::reused`]: those that leave meanwhile are dropped, neither compressed nor stored, and
     /// read as zero afterwards; the others keep it. No lock and no system call. For memory that an allocator keeps for reuse.
     pub fn freed(&self, first: PageNo, count: u32) {

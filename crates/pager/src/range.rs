@@ -91,6 +91,12 @@ impl RangeCalls {
         self.drop_where(first, count, DiscardCause::Freed, false, |state| state != State::Resident);
     }
 
+    /// See `Pager::free_lazily`.
+    pub(crate) fn free_lazily(&self, first: PageNo, count: u32) {
+        let drops_all = self.local.account.is_tight();
+        self.drop_where(first, count, DiscardCause::Freed, drops_all, |state| drops_all || state != State::Resident);
+    }
+
     /// With `stays_mapped`, a page that is pinned for a system call is made zeros where it is: a missing one would be `EFAULT` there.
     fn drop_where(
         &self,

@@ -140,6 +140,12 @@ impl Account {
         self.local_pages.load(Relaxed) > self.low.load(Relaxed)
     }
 
+    /// Whether so much is local that pages leave, or are about to.
+    pub fn is_tight(&self) -> bool {
+        let hard = self.hard.load(Relaxed);
+        self.local_pages.load(Relaxed) + reserve(hard) > hard
+    }
+
     /// Counts `pages` arrivals; returns their epoch: a sixteenth of the time in which all local memory is replaced once.
     #[inline]
     pub fn arrive(&self, pages: u64) -> u8 {
@@ -195,6 +201,9 @@ mod tests {
         assert!(account.try_charge(1) && account.above_high());
         account.uncharge(200);
         assert!(!account.above_low());
+        assert!(account.is_tight());
+        account.uncharge(reserve(4096));
+        assert!(!account.is_tight());
     }
 
     #[test]

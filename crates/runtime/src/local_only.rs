@@ -73,6 +73,8 @@ impl Pager {
 
     pub fn drop_remote(&self, _: PageNo, _: u32) {}
 
+    pub fn free_lazily(&self, _: PageNo, _: u32) {}
+
     pub fn freed(&self, _: PageNo, _: u32) {}
 
     pub fn reused(&self, _: PageNo, _: u32) {}

@@ -1,5 +1,5 @@
 /* What happens to single pages: locked, dropped, zero, freed, read again and again; in a budget of 16 MiB.
- * usage: pages lock|drop|zeros|freed|clean
+ * usage: pages lock|drop|zeros|freed|lazily|clean
  *        pages objects BYTES    (fills 64 MiB with objects of so many bytes, and prints /proc/self/smaps) */
 #define _GNU_SOURCE
 #include "pattern.h"
@@ -59,6 +59,24 @@ static void free_and_reuse(void) {
             objects[at] = NULL;
         }
     }
+}
+
+/* How many pages that may be freed (MADV_FREE) while they are local read as zero at once; the others must hold what they held. */
+static void free_lazily(void) {
+    const uint64_t pages = 1024;
+    uint64_t *block = mmap(NULL, pages * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), zero = 0;
+    fill(block, pages, 2);
+    say("free", madvise(block, pages * 4096, MADV_FREE));
+    for (uint64_t page = 0; page < pages; page++) {
+        uint64_t *start = block + page * PAGE_WORDS;
+        if (start[1] == pattern_word(page, 1, 2)) continue;
+        for (int word = 0; word < PAGE_WORDS; word++)
+            if (start[word]) printf("WRONG %lx\n", start[word]);
+        zero++;
+    }
+    printf("zero %lu\n", zero);
+    fill(block, pages, 3);
+    verify(block, pages, 3, "written again");
 }
 
 /* Nothing is freed, so that all of it is there when the kernel is asked. */
@@ -127,6 +145,7 @@ int main(int argc, char **argv) {
         say("all", mlockall(MCL_CURRENT));
     }
     if (!strcmp(what, "drop")) drop(memory);
+    if (!strcmp(what, "lazily")) free_lazily();
     for (int round = 0; round < 4 && !strcmp(what, "clean"); round++) verify(memory, MEBIBYTES * 256, 1, "again");
     puts("done");
     return 0;

@@ -103,7 +103,7 @@ fn advise_run(pager: &Pager, run: Run, advice: i32, meaning: Meaning) -> Result<
         Meaning::Accepted => {}
         Meaning::Drop { locked_too: false } | Meaning::Free if locked => return Err(libc::EINVAL),
         Meaning::Drop { .. } => drop_content(pager, run),
-        Meaning::Free => pager.drop_remote(PageNo(run.first), run.count),
+        Meaning::Free => pager.free_lazily(PageNo(run.first), run.count),
         // Whether a child gets the run at all is kept in the region map alone: the kernel keeps all far memory from children until
         // the moment of a fork. Whether it is wiped is the kernel's, too.
         Meaning::Unforked(unforked) => note(run, || Ok(0), |attributes| attributes.unforked = unforked)?,

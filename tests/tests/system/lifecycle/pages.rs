@@ -20,6 +20,7 @@ pub fn trials() -> Vec<Trial> {
             suite::trial(name("dropped"), skips::no_userfaultfd, move || dropped(path)),
             suite::trial(name("zero"), skips::no_userfaultfd, move || zero(path)),
             suite::trial(name("freed"), skips::no_userfaultfd, move || freed(path)),
+            suite::trial(name("lazily"), skips::no_userfaultfd, move || lazily(path)),
             suite::trial(name("sorted"), skips::no_userfaultfd, move || sorted(path)),
             suite::trial(name("clean"), skips::no_userfaultfd, move || clean(path)),
         ]
@@ -75,6 +76,16 @@ fn zero(path: &str) -> Result<()> {
 fn freed(path: &str) -> Result<()> {
     let stats = run("freed", path, "compressed")?.expect(0, "freed\n")?.expect_paging()?.stats()?;
     ensure!(stats["evicted_free_pages"].as_u64() > Some(0), "every page that left was stored: {stats}");
+    Ok(())
+}
+
+/// Pages that the program may lose are dropped at once where frames are wanted, and stay where there is room.
+fn lazily(path: &str) -> Result<()> {
+    run("lazily", path, "compressed")?.expect(0, "free ok\nzero 1024\ndone\n")?.expect_eviction()?;
+    let program = c_program("pages", &[])?.display().to_string();
+    let arguments = ["--local", "256M", "--fault-path", path];
+    let roomy = Launch::new(&format!("pages-lazily-roomy-{path}"), &arguments, &[&program, "lazily"])?.run()?;
+    roomy.expect(0, "free ok\nzero 0\ndone\n")?;
     Ok(())
 }
 
