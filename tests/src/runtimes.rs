@@ -26,6 +26,8 @@ pub struct Runtime {
     pub short: bool,
     /// Whether a shell starts it: `auto` judges the shell, whose filter of system calls it inherits, and may itself not be fit for that path.
     pub by_shell: bool,
+    /// Whether it is served on the inline path, too.
+    pub inline: bool,
 }
 
 /// All of them.
@@ -65,9 +67,28 @@ pub const ALL: &[Runtime] = &[
         mariadb,
     )
     .started_by_shell(),
+    runtime(
+        "go",
+        "a collector beside the program, system calls of its own",
+        &[Need::Program("go"), Need::Program("gcc")],
+        go,
+    )
+    .prepared(compile_go)
+    .by_the_monitor(),
 ];
 
 impl Runtime {
+    /// The fault paths that it runs on, of these.
+    pub fn paths(&self, paths: &'static [&'static str]) -> impl Iterator<Item = &'static str> {
+        let inline = self.inline;
+        paths.iter().copied().filter(move |path| inline || *path != "inline")
+    }
+
+    const fn by_the_monitor(mut self) -> Runtime {
+        self.inline = false;
+        self
+    }
+
     const fn in_short(mut self) -> Runtime {
         self.short = true;
         self
@@ -92,7 +113,7 @@ const fn runtime(
 ) -> Runtime {
     let scenario =
         Scenario { name, about, needs, small_objects: false, prepare: no_input, command, beside: None, outputs: &[] };
-    Runtime { scenario, short: false, by_shell: false }
+    Runtime { scenario, short: false, by_shell: false, inline: true }
 }
 
 const fn java(name: &'static str, about: &'static str, command: fn(&Place) -> Line) -> Runtime {
@@ -117,6 +138,15 @@ fn compile_haskell(place: &Place) -> Result<()> {
 
 fn compile_mono(place: &Place) -> Result<()> {
     compile("mcs", &[&format!("-out:{}", place.input("Records.exe"))], "Records.cs")
+}
+
+/// The compiler keeps what it has built of its library.
+fn compile_go(place: &Place) -> Result<()> {
+    let mut command = Command::new("go");
+    command.args(["build", "-o", &place.input("records")]).arg(places::program("runtimes/records.go"));
+    command.env("CGO_ENABLED", "1").env("GOCACHE", places::tests().join("go-cache")).env("GOFLAGS", "-mod=mod");
+    ensure!(command.status()?.success(), "go cannot compile records.go");
+    Ok(())
 }
 
 /// The heap has a half more than the records.
@@ -187,6 +217,10 @@ fn r(place: &Place) -> Line {
 
 /// The records are copied from one half of the memory to the other.
 fn haskell(place: &Place) -> Line {
+    Line::new([place.input("records"), (place.size_bytes / MIB).to_string()])
+}
+
+fn go(place: &Place) -> Line {
     Line::new([place.input("records"), (place.size_bytes / MIB).to_string()])
 }
 

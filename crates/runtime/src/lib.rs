@@ -16,6 +16,7 @@
 //! | `heap`, `large`, `jemalloc`, `libc_heap`, `caller` | malloc and its family, far and near |
 //! | `loaded_file` | which loaded file code belongs to |
 //! | `mapping`, `region_map`, `brk` | private anonymous mappings |
+//! | `emulator` | programs that emulate another processor |
 //! | `auditors` | programs that are started with auditors of the loader |
 //! | `asks` | pages of other processes of the run |
 //! | `device_pins` | devices that keep pages of the program |
@@ -59,6 +60,8 @@ mod confine;
 mod descriptor_limit;
 mod descriptors;
 mod device_pins;
+#[cfg(not(feature = "local-only"))]
+mod emulator;
 mod errno;
 mod escaped;
 mod exit;

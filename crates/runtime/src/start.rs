@@ -1,8 +1,8 @@
 //! The constructor: makes an unmodified program a managed one, or leaves it alone and says why.
 
 use crate::{
-    caller, census, confine, descriptors, exit, fork, fork_group, heap, inline, ledger, libc_heap, memory_limit,
-    parent_death, profile, region_map, smaps, tape, thread_processor, trace,
+    caller, census, confine, descriptors, emulator, exit, fork, fork_group, heap, inline, ledger, libc_heap,
+    memory_limit, parent_death, profile, region_map, smaps, tape, thread_processor, trace,
 };
 use hinterland_abi::{FaultPathName, PlacementName, ProcessRow, Settings, variables};
 use hinterland_backend::{Backend, OpenError, OpenOptions};
@@ -60,6 +60,10 @@ enum Refusal {
     Confined,
     #[error("it runs under Valgrind, which emulates its instructions and knows no userfaultfd")]
     Valgrind,
+    #[error(
+        "{0} emulates a processor: the library would begin a second time in its emulation, which knows no userfaultfd"
+    )]
+    Emulator(String),
     #[error(
         "the page at {at:#x}, where Hinterland makes its calls, cannot be mapped ({0}), and the program that started it is on the inline path, whose \
          filter of system calls it inherits; --fault-path monitor starts both",
@@ -143,6 +147,9 @@ fn in_bytes(variable: &'static str, budget: Option<Budget>) -> Result<Option<Byt
 fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Refusal> {
     if hinterland_sys::valgrind::is_running() {
         return Err(Refusal::Valgrind);
+    }
+    if let Some(name) = emulator::name() {
+        return Err(Refusal::Emulator(name));
     }
     if confine::is_inherited(settings.filters) {
         return Err(Refusal::Confined);

@@ -388,9 +388,11 @@ const fn script(script: &'static str) -> Proof {
     Proof::Script(script, "outside")
 }
 
+const UNMANAGED: Outcome = Named("is not managed and has no bound");
+const EMULATOR: Outcome = Refused("qemu-x86_64 emulates a processor");
 const VALGRIND: Outcome = Refused("it runs under Valgrind");
 
-const OTHERS: [Case; 10] = [
+const OTHERS: [Case; 12] = [
     case("mpi", "Open MPI, two ranks", Proof::Test("lifecycle::real::mpi")),
     case("sbcl", "SBCL", Proof::Test("lifecycle::real::sbcl")),
     case("file", "file(1), which confines itself", Proof::Test("lifecycle::real::file")),
@@ -402,8 +404,14 @@ const OTHERS: [Case; 10] = [
     ),
     case("jemalloc", "the same with jemalloc", Proof::Test("lifecycle::real::jemalloc")),
     case(
+        "racket",
+        "Racket CS, which asks for all of its memory with `MAP_32BIT`: below 2 GiB it is the kernel's",
+        Proof::Test("lifecycle::real::racket"),
+    )
+    .but(UNMANAGED, UNMANAGED),
+    case(
         "chromium",
-        "Chromium, headless: a page whose script visits and replaces 160 MiB of strings in random order",
+        "Chromium, headless: a page whose script visits and replaces 160 MiB of strings in random order, with more than 10,000 major faults",
         Proof::Test("lifecycle::real::chromium"),
     ),
     case(
@@ -417,4 +425,5 @@ const OTHERS: [Case; 10] = [
         Proof::Test("lifecycle::real::zgc"),
     ),
     case("valgrind", "echo under Valgrind", Proof::Test("lifecycle::real::valgrind")).but(VALGRIND, VALGRIND),
+    case("qemu", "echo in QEMU's emulation of a process", Proof::Test("lifecycle::real::qemu")).but(EMULATOR, EMULATOR),
 ];

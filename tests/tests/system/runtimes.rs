@@ -12,7 +12,7 @@ use std::time::Duration;
 pub fn trials() -> Vec<Trial> {
     let paths = if suite::full() { &PATHS[..2] } else { &[AUTO][..] };
     let runtimes = ALL.iter().filter(|runtime| runtime.short || suite::full());
-    runtimes.flat_map(|runtime| paths.iter().map(|path| trial(runtime, path))).collect()
+    runtimes.flat_map(|runtime| runtime.paths(paths).map(|path| trial(runtime, path))).collect()
 }
 
 fn trial(runtime: &'static Runtime, path: &'static str) -> Trial {

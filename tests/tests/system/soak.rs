@@ -46,9 +46,9 @@ fn soaked() -> Vec<Soaked> {
         scenario: &runtime.scenario,
         size_bytes: runtimes::SIZE_BYTES,
         budget_bytes: runtimes::budget_bytes,
-        variants: PATHS[..2]
-            .iter()
-            .chain((!runtime.by_shell).then_some(&AUTO))
+        variants: runtime
+            .paths(&PATHS[..2])
+            .chain((!runtime.by_shell).then_some(AUTO))
             .map(|path| Variant { path, ..Variant::DEFAULT })
             .collect(),
     });

@@ -3,6 +3,7 @@
 use super::field::{Who, judge, obstacle};
 use anyhow::{Context, Result, ensure};
 use hinterland_tests::field::{KINDS, Outcome, Proof, WAYS, Way};
+use hinterland_tests::runtimes::MAJOR_FAULTS_MIN;
 use hinterland_tests::suite::Trial;
 use hinterland_tests::{places, skips, suite};
 use std::path::{Path, PathBuf};
@@ -18,13 +19,14 @@ struct Real {
     words: fn(&Who) -> Result<Vec<String>>,
 }
 
-const REAL: [Real; 10] = [
+const REAL: [Real; 12] = [
     Real { name: "mpi", budget: "32M", missing: || missing(&["mpicc", "mpirun"]), words: mpi },
     Real { name: "sbcl", budget: "32M", missing: || missing(&["sbcl"]), words: sbcl },
     Real { name: "file", budget: "16M", missing: no_sandbox, words: file },
     Real { name: "collector", budget: "16M", missing: || no_file("/usr/include/gc.h"), words: collector },
     Real { name: "mimalloc", budget: "24M", missing: || no_allocator("mimalloc"), words: |_| preloaded("mimalloc") },
     Real { name: "jemalloc", budget: "24M", missing: || no_allocator("jemalloc"), words: |_| preloaded("jemalloc") },
+    Real { name: "racket", budget: "32M", missing: || missing(&["racket"]), words: racket },
     Real {
         name: "chromium",
         budget: "80M",
@@ -39,6 +41,7 @@ const REAL: [Real; 10] = [
     },
     Real { name: "zgc", budget: "64M", missing: || missing(&["java"]), words: zgc },
     Real { name: "valgrind", budget: "16M", missing: || no_file("/usr/bin/valgrind"), words: valgrind },
+    Real { name: "qemu", budget: "16M", missing: || no_file("/usr/bin/qemu-x86_64"), words: qemu },
 ];
 
 /// The tests of this file.
@@ -70,6 +73,10 @@ fn trial(real: &'static Real, way: Way) -> Trial {
                 ensure!(shared > Some(64 << 20), "its heap is not counted as shared: {stats}");
             }
             _ => drop(ended.expect_paging()?),
+        }
+        if real.name.starts_with("chromium") {
+            let stats = ended.stats()?;
+            ensure!(stats["major_faults"].as_u64() > Some(MAJOR_FAULTS_MIN), "too few major faults: {stats}");
         }
         Ok(())
     })
@@ -116,6 +123,12 @@ fn mpi(who: &Who) -> Result<Vec<String>> {
     Ok(words(&[&mpirun, "--allow-run-as-root", "--oversubscribe", "-np", "2", &program]))
 }
 
+fn racket(who: &Who) -> Result<Vec<String>> {
+    let program = who.bring(&places::program("field/records.rkt"))?;
+    let racket = skips::find("racket").context("racket")?.display().to_string();
+    Ok(words(&[&racket, &program]))
+}
+
 fn sbcl(who: &Who) -> Result<Vec<String>> {
     let script = who.bring(&places::program("field/table.lisp"))?;
     let sbcl = skips::find("sbcl").context("sbcl")?.display().to_string();
@@ -133,7 +146,7 @@ fn chromium(who: &Who, sandbox: &str) -> Result<Vec<String>> {
     let page = who.bring(&places::program("runtimes/records.html"))?;
     let chromium = skips::find("chromium").context("chromium")?.display().to_string();
     let script = format!(
-        "own=$(mktemp -d -p /tmp) && HOME=\"$own\" TMPDIR=\"$own\" '{chromium}' --headless {sandbox} --disable-gpu --user-data-dir=\"$own\" \
+        "own=$(mktemp -d -p /tmp) && HOME=\"$own\" TMPDIR=\"$own\" '{chromium}' --headless {sandbox} --user-data-dir=\"$own\" \
          --dump-dom 'file://{page}#160'; code=$?; rm -rf \"$own\"; exit $code"
     );
     Ok(words(&["sh", "-c", &script]))
@@ -148,6 +161,10 @@ fn zgc(who: &Who) -> Result<Vec<String>> {
 
 fn valgrind(_: &Who) -> Result<Vec<String>> {
     Ok(words(&["/usr/bin/valgrind", "-q", "/bin/echo", "emulated"]))
+}
+
+fn qemu(_: &Who) -> Result<Vec<String>> {
+    Ok(words(&["/usr/bin/qemu-x86_64", "/bin/echo", "emulated"]))
 }
 
 fn no_sandbox() -> Option<String> {
