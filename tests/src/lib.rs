@@ -25,6 +25,7 @@ pub mod places;
 pub mod process;
 pub mod programs;
 pub mod promises;
+pub mod published;
 pub mod reach;
 pub mod results;
 pub mod runs;

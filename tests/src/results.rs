@@ -1,6 +1,6 @@
 //! One row for each managed run, appended to `results.jsonl` in the tests' directory of the build.
 //!
-//! `./dev results` turns the rows of the last whole run into `docs/results/programs.json`; a test run never writes there.
+//! `./dev results` turns the rows of the last runs into files of `docs/results` ([`crate::published`]); a test run never writes there.
 
 use crate::managed::Managed;
 use crate::native::Native;
@@ -79,7 +79,7 @@ pub fn file() -> PathBuf {
     places::tests().join("results.jsonl")
 }
 
-/// The results file of the runtimes, which `./dev results` leaves alone.
+/// The results file of the runtimes.
 pub fn runtimes_file() -> PathBuf {
     places::tests().join("runtimes.jsonl")
 }

@@ -3,9 +3,10 @@
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand};
 use hinterland_tests::{
-    EVICTS, FARS, FEATURES, HEAPS, MIB, PATHS, Scenario, Variant, managed, native, places, programs, results, skips,
-    verdict,
+    EVICTS, FARS, FEATURES, HEAPS, MIB, PATHS, Scenario, Variant, managed, native, places, programs, published,
+    results, skips, verdict,
 };
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -47,7 +48,7 @@ enum Do {
         #[arg(long, default_value_t = 112)]
         size: u64,
     },
-    /// Writes the rows of the runs so far to docs/results/programs.json.
+    /// Writes the rows of the runs so far to docs/results: programs.json, and runtimes.json with a table.
     Results,
 }
 
@@ -236,20 +237,25 @@ fn write_line(name: &str, size_bytes: u64) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The last row of each program and variant, as one JSON array; what lies in the tests' directory is named from there on.
+/// What the rows so far say, as the files of `docs/results` that are made of them.
 fn write_results() -> Result<ExitCode> {
-    let text = std::fs::read_to_string(results::file()).context("no runs so far: use 'run' or ./dev test")?;
-    let text = text.replace(&format!("{}/", places::tests().display()), "");
-    let mut rows = std::collections::BTreeMap::new();
-    for line in text.lines() {
-        let row: serde_json::Value = serde_json::from_str(line)?;
-        let key =
-            ["program", "path", "features", "far", "heap", "evict", "size_bytes"].map(|name| row[name].to_string());
-        rows.insert(key, row);
+    let directory = places::repository().join("docs/results");
+    let write = |name: &str, text: String| {
+        println!("writes {}", directory.join(name).display());
+        std::fs::write(directory.join(name), text)
+    };
+    let rows = |file: &Path| std::fs::read_to_string(file).map(|text| published::last_rows(&text));
+    let (programs, runtimes) = (rows(&results::file()), rows(&results::runtimes_file()));
+    if programs.is_err() && runtimes.is_err() {
+        bail!("no runs so far: use 'run' or ./dev test");
     }
-    let rows: Vec<_> = rows.into_values().collect();
-    let path = places::repository().join("docs/results/programs.json");
-    std::fs::write(&path, serde_json::to_string_pretty(&rows)? + "\n")?;
-    println!("{} rows in {}", rows.len(), path.display());
+    if let Ok(rows) = programs {
+        write("programs.json", serde_json::to_string_pretty(&rows?)? + "\n")?;
+    }
+    if let Ok(rows) = runtimes {
+        let results = published::runtimes(&rows?);
+        write("runtimes.json", serde_json::to_string_pretty(&results)? + "\n")?;
+        write("runtimes.md", published::runtimes_table(&results))?;
+    }
     Ok(ExitCode::SUCCESS)
 }
