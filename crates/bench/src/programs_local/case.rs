@@ -4,6 +4,8 @@ use crate::error::BenchError;
 use crate::executables;
 use crate::rivals::undo::{Changes, Guard};
 use clap::ValueEnum;
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::{TimeVal, TimeValLike};
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
@@ -62,10 +64,19 @@ impl Prefix {
     }
 }
 
+/// What a run took.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Time {
+    /// Wall-clock time.
+    pub wall_seconds: f64,
+    /// Processor time, user and system, of the program and of what it waited for.
+    pub cpu_seconds: f64,
+}
+
 /// What one run took and gave.
 pub struct Finished {
-    /// Wall-clock time.
-    pub seconds: f64,
+    /// Of a server, while it answers its client; the processor time is that of its whole life.
+    pub time: Time,
     /// What must not depend on how the program was run.
     pub output: Vec<u8>,
 }
@@ -100,13 +111,13 @@ impl Case {
                 let output = self.directory.join("sorted");
                 let mut command = prefix.command(Path::new("sort"));
                 command.env("LC_ALL", "C").args(["-S", "1G", "--parallel=2", "-o"]).arg(&output).arg(self.input());
-                let (seconds, _) = timed(&mut command)?;
+                let (time, _) = timed(&mut command)?;
                 let sorted = std::fs::read(&output).map_err(|e| e.to_string())?;
-                Ok(Finished { seconds, output: sorted })
+                Ok(Finished { time, output: sorted })
             }
             Program::Numpy => {
-                let (seconds, output) = timed(prefix.command(&self.python).args(["-c", NUMPY]))?;
-                Ok(Finished { seconds, output })
+                let (time, output) = timed(prefix.command(&self.python).args(["-c", NUMPY]))?;
+                Ok(Finished { time, output })
             }
             Program::Redis => self.redis(prefix),
         }
@@ -137,10 +148,10 @@ impl Case {
         let mut load = Command::new("redis-benchmark");
         load.args(["-n", "300000", "-r", "100000", "-d", "512", "-c", "20", "-t", "set,get", "-q", "-s"]).arg(&socket);
         executables::end_with_bench(&mut load);
-        let (seconds, _) = timed(load.stdin(Stdio::null()))?;
-        drop(server);
+        let (client, _) = timed(load.stdin(Stdio::null()))?;
+        let cpu_seconds = of_children(|| drop(server));
         // Which keys exist depends on chance; that every request was answered is what the client checks.
-        Ok(Finished { seconds, output: Vec::new() })
+        Ok(Finished { time: Time { cpu_seconds, ..client }, output: Vec::new() })
     }
 }
 
@@ -157,14 +168,28 @@ impl Drop for Server {
     }
 }
 
+/// Processor time of the children that `work` waits for, and of theirs.
+fn of_children(work: impl FnOnce()) -> f64 {
+    let seconds = |time: TimeVal| Duration::from_micros(time.num_microseconds().unsigned_abs()).as_secs_f64();
+    let spent = || {
+        let usage = getrusage(UsageWho::RUSAGE_CHILDREN);
+        usage.map_or(f64::NAN, |usage| seconds(usage.user_time()) + seconds(usage.system_time()))
+    };
+    let before = spent();
+    work();
+    spent() - before
+}
+
 /// Runs a command to its end; returns its time and standard output.
-fn timed(command: &mut Command) -> Result<(f64, Vec<u8>), String> {
+fn timed(command: &mut Command) -> Result<(Time, Vec<u8>), String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let start = Instant::now();
-    let output = command.output().map_err(|e| format!("cannot start {name}: {e}"))?;
-    let seconds = start.elapsed().as_secs_f64();
+    let mut output = Err(std::io::ErrorKind::Other.into());
+    let cpu_seconds = of_children(|| output = command.output());
+    let wall_seconds = start.elapsed().as_secs_f64();
+    let output = output.map_err(|e| format!("cannot start {name}: {e}"))?;
     if output.status.success() {
-        return Ok((seconds, output.stdout));
+        return Ok((Time { wall_seconds, cpu_seconds }, output.stdout));
     }
     Err(format!("{name}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim()))
 }

@@ -9,6 +9,7 @@ use crate::worker::{Hinterland, Pattern, Processor};
 use procfs::Current;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
+use std::process::Command;
 use std::time::SystemTime;
 
 /// `ended` of a row whose runs all finished.
@@ -63,6 +64,9 @@ pub struct Origin {
     pub command: Vec<String>,
     /// Hinterland's version.
     pub version: String,
+    /// The commit that is checked out where this program lies, with `-dirty` if files differ from it; `None`: it lies in no repository.
+    #[serde(default)]
+    pub commit: Option<String>,
     /// When it ended, RFC 3339.
     pub date: String,
     /// Where.
@@ -75,10 +79,20 @@ impl Origin {
         Origin {
             command: command(),
             version: env!("CARGO_PKG_VERSION").into(),
+            commit: commit(),
             date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
             machine: Machine::look(),
         }
     }
+}
+
+/// As `git describe` names it, by which the benches in Python name it, too.
+fn commit() -> Option<String> {
+    let program = std::env::current_exe().ok()?;
+    let mut git = Command::new("git");
+    git.arg("-C").arg(program.parent()?).args(["describe", "--always", "--dirty"]);
+    let output = git.output().ok().filter(|output| output.status.success())?;
+    Some(String::from_utf8_lossy(&output.stdout).trim().to_owned()).filter(|commit| !commit.is_empty())
 }
 
 /// What was typed (`hinterland bench …`), without the places of files on this machine: of a path, its last part.

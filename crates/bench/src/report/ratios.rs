@@ -71,7 +71,7 @@ fn ratio(our: &Row, rival: &Row, far: &[String], path: FaultPathName) -> Option<
         threads: our.threads,
         against: rival.system,
         time: Spread::of(rounds.filter_map(|(a, b)| Some((*a)? / (*b)? / accesses)))?,
-        time_target: time_target(our.pattern, rival.system, far, path),
+        time_target: time_target(our.pattern, our.threads, rival.system, far, path),
         machine_cpu: rival
             .machine_cpu_seconds
             .filter(|seconds| *seconds > 0.0)
@@ -82,12 +82,15 @@ fn ratio(our: &Row, rival: &Row, far: &[String], path: FaultPathName) -> Option<
 }
 
 /// The project's targets, where the far memory is of the rival's kind.
-fn time_target(pattern: Pattern, rival: System, far: &[String], path: FaultPathName) -> Option<f64> {
+fn time_target(pattern: Pattern, threads: u32, rival: System, far: &[String], path: FaultPathName) -> Option<f64> {
     let first = far.first().map_or("", |url| url.split(':').next().unwrap_or_default());
     match (first, rival, pattern) {
         ("compressed", System::Zram, Pattern::Sequential) => Some(0.25),
-        ("compressed", System::Zram, Pattern::Stride10) => Some(0.45),
-        ("compressed", System::Zram, Pattern::Random) if path == FaultPathName::Inline => Some(0.6),
+        ("compressed", System::Zram, Pattern::Stride10) => Some(0.35),
+        ("compressed", System::Zram, Pattern::Zipf) => Some(0.5),
+        ("compressed", System::Zram, Pattern::Random) if path == FaultPathName::Inline => {
+            Some(if threads == 1 { 0.5 } else { 0.6 })
+        }
         ("compressed", System::Zram, Pattern::Write) if path == FaultPathName::Inline => Some(0.75),
         ("compressed", System::Zram, Pattern::Random | Pattern::Write) => Some(1.0),
         ("file", System::SsdSwap, Pattern::Sequential) => Some(0.3),
@@ -135,11 +138,16 @@ mod tests {
     }
 
     #[test]
-    fn scans_by_single_pages_and_by_steps_have_a_target_beside_compressed_swap() {
-        let target = |pattern, far: &str| time_target(pattern, System::Zram, &[far.into()], FaultPathName::Inline);
-        assert_eq!(target(Pattern::Sequential, "compressed:2G"), Some(0.25));
-        assert_eq!(target(Pattern::Stride10, "compressed"), Some(0.45));
-        assert_eq!(target(Pattern::Stride10, "file:/far"), None);
+    fn patterns_have_a_target_beside_compressed_swap_that_goes_by_path_and_threads() {
+        let target =
+            |pattern, threads, far: &str, path| time_target(pattern, threads, System::Zram, &[far.into()], path);
+        let inline = |pattern, far| target(pattern, 1, far, FaultPathName::Inline);
+        assert_eq!(inline(Pattern::Sequential, "compressed:2G"), Some(0.25));
+        assert_eq!(inline(Pattern::Stride10, "compressed"), Some(0.35));
+        assert_eq!(inline(Pattern::Stride10, "file:/far"), None);
+        assert_eq!(inline(Pattern::Random, "compressed"), Some(0.5));
+        assert_eq!(target(Pattern::Random, 2, "compressed", FaultPathName::Inline), Some(0.6));
+        assert_eq!(target(Pattern::Random, 1, "compressed", FaultPathName::Monitor), Some(1.0));
     }
 
     #[test]
