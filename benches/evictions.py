@@ -41,17 +41,18 @@ def said(*words: object) -> dict:
 
 
 def simulated(bench: Bench, trace: Path, local: int) -> dict:
-    """By policy, LRU and MIN included: misses, and those beside MIN's."""
+    """By policy, LRU and MIN included: misses, those beside MIN's, and the share of the gap between FIFO and MIN that is closed."""
     options = ["--evict", "all", "--prefetch", "none", "--fault-path", "inline", "--link", SIMULATED_LINK, "--json"]
     rows = said(bench.launcher, "sim", trace, "--local", local, *options)["rows"]
     least = next(row["major_faults"] for row in rows if row["evict"] == "min")
     assert all(row["major_faults"] >= least for row in rows), "the optimum is not the optimum"
 
-    def figures(row: dict) -> dict:
+    def of_row(row: dict) -> dict:
         by_min = round(row["major_faults"] / least, 4) if least else None
-        return {"misses": row["major_faults"], "minor_faults": row["minor_faults"], "misses_by_min": by_min}
+        figures = {"misses": row["major_faults"], "minor_faults": row["minor_faults"], "misses_by_min": by_min}
+        return figures | {"gap_closed": row["gap_closed"] and round(row["gap_closed"], 4)}
 
-    return {row["evict"]: [figures(row)] for row in rows}
+    return {row["evict"]: [of_row(row)] for row in rows}
 
 
 def real(bench: Bench, program: Program, local: int, given: argparse.Namespace, name: str) -> dict:
@@ -99,7 +100,8 @@ def beside_default(runs: dict) -> dict:
 
 
 def summary(rows: list[dict], given: argparse.Namespace) -> dict:
-    """Geometric means over programs and shares: misses beside MIN's, and medians of the rounds beside the best policy's."""
+    """Geometric means over programs and shares: misses beside MIN's, and medians of the rounds beside the best policy's. Of the share of the
+    gap between FIFO and MIN that is closed, the mean and the least."""
 
     def mean(ratios: list[float]) -> float | None:
         return round(statistics.geometric_mean(ratios), 3) if ratios else None
@@ -107,6 +109,11 @@ def summary(rows: list[dict], given: argparse.Namespace) -> dict:
     def misses(policy: str) -> list[float]:
         replays = (row["simulated"][policy][0] for row in rows)
         return [replay["misses_by_min"] for replay in replays if replay["misses_by_min"]]
+
+    def closed(policy: str) -> dict:
+        shares = [row["simulated"][policy][0]["gap_closed"] for row in rows]
+        shares = [share for share in shares if share is not None]
+        return {"mean": round(statistics.mean(shares), 3), "least": min(shares)} if shares else {}
 
     def by_best(prefetcher: str, policy: str, figure: str) -> list[float]:
         every = [row["runs"][prefetcher] for row in rows]
@@ -118,6 +125,7 @@ def summary(rows: list[dict], given: argparse.Namespace) -> dict:
 
     return {
         "misses_by_min": {policy: mean(misses(policy)) for policy in (*POLICIES, "lru")},
+        "gap_closed": {policy: closed(policy) for policy in (*POLICIES, "lru")},
         "faults_by_best": {prefetcher: means(prefetcher, "major_faults") for prefetcher in given.prefetchers},
         "time_by_best": {prefetcher: means(prefetcher, "seconds") for prefetcher in given.prefetchers},
     }

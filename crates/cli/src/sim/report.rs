@@ -54,6 +54,8 @@ pub struct Row {
     pub major_faults: u64,
     /// Touches that waited for a page that was on its way, or came with its block, and found it mapped.
     pub awaited: u64,
+    /// Of the major faults that FIFO has and MIN spares, the share that this policy spares: without prefetching, where both were replayed.
+    pub gap_closed: Option<f64>,
     /// Pages fetched ahead of the program.
     pub prefetched_pages: u64,
     /// Of these, left unmapped.
@@ -125,6 +127,8 @@ fn seconds(ns: u64) -> f64 {
 pub fn of(args: &SimArgs, traced: &Traced, combinations: &[Combination], figures: &[Figures]) -> Report {
     let work = &traced.work;
     let rows = combinations.iter().zip(figures).map(|(one, figures)| row(one, figures, traced.has_times));
+    let mut rows: Vec<_> = rows.collect();
+    close_gaps(&mut rows);
     Report {
         trace: args.trace.display().to_string(),
         program: traced.head.program.clone(),
@@ -140,8 +144,23 @@ pub fn of(args: &SimArgs, traced: &Traced, combinations: &[Combination], figures
         written_percent: args.written,
         seed: args.seed,
         cpu_seconds: traced.has_times.then(|| seconds(work.cpu_ns())),
-        rows: rows.collect(),
+        rows,
     }
+}
+
+/// Puts each row without prefetching beside those of FIFO and MIN over the same link.
+#[allow(clippy::cast_precision_loss, reason = "counts far below 2^52")]
+fn close_gaps(rows: &mut [Row]) {
+    let faults = |link: &str, evict: &str| {
+        let mut alike = rows.iter().filter(|row| row.prefetch == "none" && row.link == link);
+        alike.find(|row| row.evict == evict).map(|row| row.major_faults as f64)
+    };
+    let gap_closed = |row: &Row| {
+        let (fifo, min) = (faults(&row.link, "fifo")?, faults(&row.link, "min")?);
+        (row.prefetch == "none" && fifo > min).then(|| (fifo - row.major_faults as f64) / (fifo - min))
+    };
+    let closed: Vec<_> = rows.iter().map(gap_closed).collect();
+    rows.iter_mut().zip(closed).for_each(|(row, closed)| row.gap_closed = closed);
 }
 
 fn row(one: &Combination, figures: &Figures, has_times: bool) -> Row {
@@ -154,6 +173,7 @@ fn row(one: &Combination, figures: &Figures, has_times: bool) -> Row {
         minor_faults: figures.minor,
         major_faults: figures.major,
         awaited: figures.awaited,
+        gap_closed: None,
         prefetched_pages: figures.prefetched,
         prefetched_unmapped_pages: figures.prefetched_unmapped,
         prefetch_hits_observed: figures.prefetch_hits,

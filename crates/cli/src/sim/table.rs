@@ -4,7 +4,7 @@ use super::report::{Report, Row};
 use crate::table::table;
 use hinterland_units::{ByteCount, PageCount};
 
-const NAMES: [&str; 17] = [
+const NAMES: [&str; 18] = [
     "link",
     "eviction",
     "prefetch",
@@ -22,6 +22,7 @@ const NAMES: [&str; 17] = [
     "on the link",
     "seconds",
     "slowdown",
+    "gap closed",
 ];
 
 /// What every row with a prefetcher is under.
@@ -32,9 +33,11 @@ Read-ahead is taken to have a processor whenever it needs one: a real run in whi
 pub fn of(report: &Report) -> String {
     let bytes = |pages: u64| ByteCount(PageCount(pages).bytes());
     let times = report.cpu_seconds.map_or("no times".into(), |s| format!("{s:.3} s of processor time"));
-    let mut columns = table(&NAMES, 3..NAMES.len());
+    // The last column only where there is something in it.
+    let shown = NAMES.len() - usize::from(report.rows.iter().all(|row| row.gap_closed.is_none()));
+    let mut columns = table(&NAMES[..shown], 3..shown);
     for row in &report.rows {
-        columns.add_row(cells(row));
+        columns.add_row(cells(row).into_iter().take(shown));
     }
     let ahead = if report.rows.iter().any(|row| row.prefetch != "none") { ASSUMED_AHEAD } else { "" };
     format!(
@@ -47,7 +50,7 @@ pub fn of(report: &Report) -> String {
     )
 }
 
-fn cells(row: &Row) -> [String; 17] {
+fn cells(row: &Row) -> [String; 18] {
     let percent = |share: Option<f64>| share.map_or("–".into(), |share| format!("{:.1} %", share * 100.0));
     let figure = |figure: Option<f64>, digits: usize| figure.map_or("–".into(), |f| format!("{f:.digits$}"));
     let late_us = row.late_mean_ns.map(|ns| format!("{}.{}", ns / 1000, ns % 1000 / 100));
@@ -69,5 +72,6 @@ fn cells(row: &Row) -> [String; 17] {
         ByteCount(row.link_bytes).to_string(),
         figure(row.run_seconds, 3),
         figure(row.slowdown, 2),
+        figure(row.gap_closed, 2),
     ]
 }

@@ -79,6 +79,26 @@ fn the_table_has_a_row_for_each_combination() {
 }
 
 #[test]
+fn policies_close_a_share_of_the_gap_between_fifo_and_the_optimum() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = trace(&directory);
+    let options = ["--local", "16M", "--prefetch", "none,leap", "--link", "ssd", "--evict"];
+    let rows = |policies: &str| json(&path, &[&options[..], &[policies]].concat())["rows"].as_array().unwrap().clone();
+    let closed = |row: &Value| row["gap_closed"].as_f64();
+    let faults = |row: &Value| row["major_faults"].as_f64().unwrap();
+    let all = rows("fifo,s3-fifo,min");
+    let of = |evict: &str| all.iter().find(|row| row["evict"] == evict && row["prefetch"] == "none").unwrap();
+    let [fifo, own, min] = ["fifo", "s3-fifo", "min"].map(of);
+    assert_eq!((closed(fifo), closed(min)), (Some(0.0), Some(1.0)));
+    let share = (faults(fifo) - faults(own)) / (faults(fifo) - faults(min));
+    assert!(closed(own).is_some_and(|closed| (closed - share).abs() < 1e-9), "{own}");
+    assert!(all.iter().filter(|row| row["prefetch"] == "leap").all(|row| closed(row).is_none()));
+    assert!(rows("s3-fifo,min").iter().all(|row| closed(row).is_none()));
+    let table = |policies: &str| String::from_utf8(sim(&path, &[&options[..], &[policies]].concat()).stdout).unwrap();
+    assert!(table("fifo,min").contains("gap closed") && !table("s3-fifo,min").contains("gap closed"));
+}
+
+#[test]
 fn a_blocks_size_asks_for_blocks_as_in_a_run() {
     let directory = tempfile::tempdir().unwrap();
     let path = trace(&directory);
