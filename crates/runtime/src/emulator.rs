@@ -2,6 +2,8 @@
 //!
 //! The library would begin twice, in the emulator and again in the emulation, which hands `LD_PRELOAD` on and knows no userfaultfd.
 
+use hinterland_abi::variables;
+
 /// Processors, as QEMU's targets for Linux begin (`linux-user/` in its sources). Its other programs are `qemu-system-…`, `qemu-img` and the like.
 const PROCESSORS: [&str; 18] = [
     "aarch64",
@@ -29,6 +31,14 @@ pub fn name() -> Option<String> {
     let program = std::env::current_exe().ok()?;
     let name = program.file_name()?.to_str().filter(|name| is_emulator(name))?;
     Some(name.to_owned())
+}
+
+/// Has the library do nothing in the emulation, where its tables would be mapped again: it does nothing without these settings.
+pub fn leave_guest_alone() {
+    for name in [variables::LOCAL, variables::RAM] {
+        // SAFETY: the library's constructor runs in the only thread of the process.
+        unsafe { std::env::remove_var(name) };
+    }
 }
 
 fn is_emulator(name: &str) -> bool {

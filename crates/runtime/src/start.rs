@@ -149,6 +149,7 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Ref
         return Err(Refusal::Valgrind);
     }
     if let Some(name) = emulator::name() {
+        emulator::leave_guest_alone();
         return Err(Refusal::Emulator(name));
     }
     if confine::is_inherited(settings.filters) {
