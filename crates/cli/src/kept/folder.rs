@@ -4,15 +4,16 @@
 //!   KEY.json          what the trace is of; what has none is not there
 //!   KEY.trace         the trace
 //!   KEY-PAGES.tape    what was planned from it for that much local memory
+//!   .new-*/           a run that is being recorded; its launcher holds the lock in there
 //! ```
 //!
 //! Each file is written beside its place and renamed, so that of runs at the same time the last one counts, and none is there in part. All
-//! together take 1 GiB at most: those that were not used for the longest time go, of the run that is beginning its tapes, too. A run that is being recorded
-//! has what the others leave of it, half of it at least, for which they go before it begins.
+//! together take 1 GiB at most: those that were not used for the longest time go, of the run that is beginning its tapes, too. Runs that are being recorded
+//! have half of that together, and what is kept has what they leave, half of it at least.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, Permissions};
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -22,6 +23,10 @@ use tempfile::{NamedTempFile, TempDir, TempPath};
 pub const BYTES_MAX: u64 = 1 << 30;
 /// How the names of files begin that are being written.
 const NEW: &str = ".new-";
+/// In a folder for a run that is being recorded, the file that its launcher has locked.
+const LOCK: &str = "lock";
+/// Of the bytes of all files, this part is too little to record a run in.
+const USEFUL_PART: u64 = 32;
 /// A file under a temporary name that was not written for so long was left behind.
 const ABANDONED: Duration = Duration::from_secs(24 * 3600);
 
@@ -57,8 +62,17 @@ impl Folder {
     }
 
     /// A folder for files that are to be renamed when they are whole; mode 0700.
-    pub fn begin_folder(&self) -> io::Result<TempDir> {
-        tempfile::Builder::new().prefix(NEW).tempdir_in(&self.0)
+    pub fn begin_folder(&self) -> io::Result<NewFolder> {
+        loop {
+            let place = tempfile::Builder::new().prefix(NEW).tempdir_in(&self.0)?;
+            let path = place.path().join(LOCK);
+            // Until it is locked, it is like one whose launcher was killed, and another launcher may remove it.
+            match File::create(&path).and_then(|lock| lock.lock().map(|()| lock)) {
+                Ok(lock) if path.exists() => return Ok(NewFolder { place, _lock: lock }),
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
     }
 
     /// Renames a whole file into its place, readable for the user alone.
@@ -97,42 +111,54 @@ impl Folder {
     /// Writes a tape, for which others go where there is no room: in the end those of the same trace.
     ///
     /// # Errors
-    /// The system's, or the trace and the tape are too large together.
+    /// The system's, or the trace and the tape are too large together; nothing goes then.
     pub fn keep_tape(&self, key: &str, path: &Path, bytes: &[u8], bytes_max: u64) -> io::Result<()> {
-        let room = bytes_max.saturating_sub(bytes.len() as u64);
-        self.bound(key, room);
-        if self.bytes() > room {
-            self.remove_those(|path| key_of(path) == key && is_tape(path));
-        }
-        if self.bytes() > room {
+        let room = self.room_of_kept(bytes_max).saturating_sub(bytes.len() as u64);
+        let is_needed = |path: &Path| key_of(path) == key && !is_tape(path);
+        if self.bytes_of(is_needed) > room {
             return Err(io::Error::other("there is no room for it"));
+        }
+        self.bound(key, room);
+        if self.bytes_of(|_| true) > room {
+            self.remove_those(|path| key_of(path) == key && is_tape(path));
         }
         self.write(&path.file_name().unwrap_or_default().to_string_lossy(), bytes)
     }
 
-    /// Makes room for a run that is to be recorded; bytes that it may take.
-    pub fn room(&self, bytes_max: u64) -> u64 {
-        self.bound("", bytes_max / 2);
-        bytes_max.saturating_sub(self.bytes())
+    /// Makes room for the trace of a key that was recorded just now.
+    pub fn make_room_for_trace(&self, key: &str, bytes_max: u64) {
+        self.bound(key, self.room_of_kept(bytes_max));
     }
 
-    /// Bytes of all files, those of runs that are being recorded included.
-    fn bytes(&self) -> u64 {
-        self.files().iter().map(|(_, _, bytes)| bytes).sum::<u64>() + self.recorded_bytes()
+    /// Makes room for a run that is to be recorded; bytes that it may take. `None`: the runs that are being recorded leave too little.
+    pub fn room_to_record(&self, bytes_max: u64) -> Option<u64> {
+        self.bound("", bytes_max / 2);
+        let room = (bytes_max / 2).saturating_sub(self.recorded_bytes());
+        (room > bytes_max / USEFUL_PART).then_some(room)
+    }
+
+    /// What kept files may take.
+    fn room_of_kept(&self, bytes_max: u64) -> u64 {
+        bytes_max - self.recorded_bytes().min(bytes_max / 2)
+    }
+
+    /// Bytes of these kept files.
+    fn bytes_of(&self, which: impl Fn(&Path) -> bool) -> u64 {
+        self.files().iter().filter(|(path, ..)| which(path)).map(|(_, _, bytes)| bytes).sum()
     }
 
     /// Bytes of runs that are being recorded.
     fn recorded_bytes(&self) -> u64 {
-        self.new_folders().iter().flat_map(|(path, _)| Folder(path.clone()).files()).map(|(_, _, bytes)| bytes).sum()
+        self.new_folders().into_iter().map(|path| Folder(path).bytes_of(|_| true)).sum()
     }
 
-    /// Makes room: of the keys other than `but`, those that were used least lately go, until all take no more than `bytes_max`; then tapes of `but`,
-    /// all except the one that was used last.
-    pub fn bound(&self, but: &str, bytes_max: u64) {
-        let is_abandoned = |written: &SystemTime| written.elapsed().is_ok_and(|idle| idle > ABANDONED);
-        for (folder, _) in self.new_folders().iter().filter(|(_, written)| is_abandoned(written)) {
+    /// Makes room: of the keys other than `but`, those that were used least lately go, until kept files take no more than `bytes_max`; then tapes of
+    /// `but`, all except the one that was used last.
+    fn bound(&self, but: &str, bytes_max: u64) {
+        for folder in self.new_folders().into_iter().filter(|folder| is_left_behind(folder)) {
             let _ = fs::remove_dir_all(folder);
         }
+        let is_abandoned = |written: &SystemTime| written.elapsed().is_ok_and(|idle| idle > ABANDONED);
         let mut keys: BTreeMap<String, (SystemTime, u64, Vec<PathBuf>)> = BTreeMap::new();
         let mut own_tapes = Vec::new();
         for (path, used, bytes) in self.files() {
@@ -147,7 +173,7 @@ impl Folder {
             *of = (of.0.max(used), of.1 + bytes, std::mem::take(&mut of.2));
             of.2.push(path);
         }
-        let mut all = keys.values().map(|(_, bytes, _)| bytes).sum::<u64>() + self.recorded_bytes();
+        let mut all = keys.values().map(|(_, bytes, _)| bytes).sum::<u64>();
         let mut by_use: Vec<_> = keys.into_iter().filter(|(key, _)| key != but && !key.starts_with(NEW)).collect();
         by_use.sort_unstable_by_key(|(_, (used, ..))| *used);
         for (_, (_, bytes, paths)) in by_use {
@@ -169,14 +195,10 @@ impl Folder {
         }
     }
 
-    /// Folders of runs that are being recorded, or whose launchers were killed, and when a file was last put into them.
-    fn new_folders(&self) -> Vec<(PathBuf, SystemTime)> {
+    /// Folders of runs that are being recorded, or whose launchers were killed.
+    fn new_folders(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir(&self.0).into_iter().flatten().flatten();
-        let of = |entry: fs::DirEntry| {
-            let found = entry.metadata().ok().filter(|found| found.is_dir() && is_new(&entry.path()))?;
-            Some((entry.path(), found.modified().ok()?))
-        };
-        entries.filter_map(of).collect()
+        entries.map(|entry| entry.path()).filter(|path| is_new(path) && path.is_dir()).collect()
     }
 
     /// All files: when they were used, and their bytes.
@@ -187,6 +209,27 @@ impl Folder {
             Some((entry.path(), found.modified().ok()?, found.len()))
         };
         entries.filter_map(of).collect()
+    }
+}
+
+/// A folder for files of a run that is being recorded. Where it is dropped, nothing is left of it.
+pub struct NewFolder {
+    place: TempDir,
+    /// Locked until then.
+    _lock: File,
+}
+
+impl NewFolder {
+    pub fn path(&self) -> &Path {
+        self.place.path()
+    }
+}
+
+/// Whether a new folder is of a launcher that was killed: the lock in it is free, or is not there.
+fn is_left_behind(folder: &Path) -> bool {
+    match File::open(folder.join(LOCK)) {
+        Ok(lock) => lock.try_lock().is_ok(),
+        Err(error) => error.kind() == ErrorKind::NotFound,
     }
 }
 
@@ -261,13 +304,13 @@ mod tests {
         keep(300).unwrap();
         assert_eq!(tapes(), ["a-5.tape"]);
         assert!(keep(299).is_err());
-        assert_eq!(tapes(), [] as [&str; 0]);
+        assert_eq!(tapes(), ["a-5.tape"], "nothing goes where that makes no room");
         let modes = folder.files().iter().map(|(path, ..)| fs::metadata(path).unwrap().mode() & 0o777).max();
         assert_eq!((modes, fs::metadata(folder.path("")).unwrap().mode() & 0o777), (Some(0o600), 0o700));
     }
 
     #[test]
-    fn what_is_being_recorded_counts_and_has_half_of_the_room_at_least() {
+    fn runs_that_are_being_recorded_have_half_of_the_room_and_what_is_kept_has_the_rest() {
         let directory = tempfile::tempdir().unwrap();
         let home = directory.path().display().to_string();
         let folder = Folder::open(&|name| (name == "HOME").then(|| home.clone())).unwrap();
@@ -277,13 +320,38 @@ mod tests {
             let file = File::options().append(true).open(folder.path(&file)).unwrap();
             file.set_modified(SystemTime::now() - Duration::from_secs(age * 3600)).unwrap();
         }
-        assert_eq!(folder.room(1_000), 700, "nothing has to go");
-        assert_eq!(folder.room(500), 300, "that which was not used for the longest time has");
-        let recorded = folder.begin_folder().unwrap();
-        fs::write(recorded.path().join("17.trace"), [0; 250]).unwrap();
-        assert_eq!(folder.bytes(), 450);
-        folder.bound("c", 400);
-        assert_eq!(folder.bytes(), 350, "the other one made room for it");
-        assert!(folder.path("c.trace").exists() && recorded.path().exists());
+        let traces = || ["a", "b", "c"].into_iter().filter(|key| folder.path(&format!("{key}.trace")).exists());
+        let are_left = |expected: &str| assert_eq!(traces().collect::<String>(), expected);
+        assert_eq!(folder.room_to_record(1_000), Some(500));
+        are_left("abc");
+        assert_eq!(folder.room_to_record(500), Some(250), "what was not used for the longest time goes");
+        are_left("bc");
+        let record = |bytes: usize| {
+            let place = folder.begin_folder().unwrap();
+            fs::write(place.path().join("17.trace"), vec![0; bytes]).unwrap();
+            place
+        };
+        let half = record(200);
+        assert_eq!((folder.room_to_record(500), folder.room_to_record(400)), (Some(50), None));
+        let keep = |bytes_max| folder.keep_tape("c", &folder.path("c-5.tape"), &[0; 100], bytes_max);
+        keep(500).unwrap();
+        are_left("bc");
+        // However much others record, half is for what is kept.
+        let more = record(1_000);
+        assert_eq!(folder.room_to_record(600), None);
+        keep(800).unwrap();
+        are_left("bc");
+        folder.make_room_for_trace("c", 500);
+        are_left("c");
+        assert!(folder.path("c-5.tape").exists() && half.path().exists() && more.path().exists());
+        drop(half);
+        // One that a killed launcher has left behind goes at once.
+        let NewFolder { place, _lock: lock } = more;
+        let left = place.keep();
+        folder.room_to_record(500);
+        assert!(left.exists(), "it is locked");
+        drop(lock);
+        assert_eq!(folder.room_to_record(500), Some(250));
+        assert!(!left.exists() && folder.new_folders().is_empty());
     }
 }

@@ -22,7 +22,7 @@ use crate::program;
 use crate::tape::RunTrace;
 use crate::trace::Recording;
 use crate::trace::folder::paths as traces;
-use folder::{BYTES_MAX, Folder};
+use folder::{BYTES_MAX, Folder, NewFolder};
 use hinterland_abi::{FaultPathName, Settings, TraceRow};
 use hinterland_tape::plan;
 use hinterland_tape::{Head, Trace};
@@ -34,7 +34,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
 
 /// What the folder has for a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -201,7 +200,10 @@ impl Kept {
         can_monitor(config.features).map_err(|error| unrecorded(error.to_string())).ok()?;
         // What there is of this key is of no use.
         self.folder.remove(&self.key.name);
-        let room = self.folder.room(BYTES_MAX);
+        let Some(room) = self.folder.room_to_record(BYTES_MAX) else {
+            unrecorded("runs that are being recorded leave too little room for the trace of another one".into());
+            return None;
+        };
         let place = self.folder.begin_folder().map_err(|error| unrecorded(error.to_string())).ok()?;
         let recording = Recording::to_be_kept(place.path().to_path_buf(), room);
         Some(InProgress { place, recording })
@@ -249,7 +251,7 @@ impl Kept {
         let description = self.describe(trace.head(), recording.pages())?;
         let failed = |error: std::io::Error| format!("{}: {error}", self.path(".trace").display());
         self.folder.remove(&self.key.name);
-        self.folder.bound(&self.key.name, BYTES_MAX);
+        self.folder.make_room_for_trace(&self.key.name, BYTES_MAX);
         self.folder.take(&path, &format!("{}.trace", self.key.name)).map_err(failed)?;
         let json = serde_json::to_vec_pretty(&description).map_err(|error| refuse(&error))?;
         self.folder.write(&format!("{}.json", self.key.name), &json).map_err(failed)?;
@@ -268,7 +270,7 @@ impl Kept {
 
 /// A run that is being recorded. Where it is dropped, nothing is left of it.
 pub struct InProgress {
-    place: TempDir,
+    place: NewFolder,
     /// How it is recorded.
     pub recording: Recording,
 }
