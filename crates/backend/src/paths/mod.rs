@@ -230,7 +230,7 @@ impl Paths {
             PlacementName::Spread => vec![self.order()],
             PlacementName::Auto => {
                 let mut ranked = lock(&self.ranked);
-                // Read under the lock: whoever drops a path changes the order first, and then forgets what is ranked.
+                // Read under the lock: dropping a path changes the order first, and forgets what is ranked then.
                 let order = self.order();
                 if ranked.as_ref().is_none_or(|(found, _)| found.elapsed() >= RANKED_ANEW) {
                     let before = ranked.take().map(|(_, ranked)| ranked).unwrap_or_default();
@@ -704,6 +704,16 @@ mod tests {
         let placed = lock(&paths.ranked).take().expect("it was ranked").1;
         *lock(&paths.ranked) = Some((Instant::now(), paths.rank(&placed, &[0, 1])));
         assert_eq!(slow(), (1, 1));
+    }
+
+    #[test]
+    fn each_row_of_a_path_has_its_tier() {
+        let memory = || Arc::new(Reference::new("reference".into(), 1 << 30).expect("address space"));
+        let two = Paths::new(vec![memory(), memory()], PlacementName::Tiers).expect("address space");
+        let paths = Paths::new(vec![Arc::new(two), memory()], PlacementName::Tiers).expect("address space");
+        let mut rows = Vec::new();
+        paths.usage(&mut rows);
+        assert_eq!(rows.iter().map(|row| row.tier).collect::<Vec<_>>(), [1, 1, 2]);
     }
 
     #[test]

@@ -76,13 +76,16 @@ impl Path {
         }
     }
 
-    /// Appends its rows; the first one has its `tier`, from 1, and what has moved between tiers.
+    /// Appends its rows: a pool has one for each memory node. Each has the path's `tier`, from 1, and the times that decide it; the first one what
+    /// has moved between tiers.
     pub(super) fn usage(&self, tier: u64, rows: &mut Vec<BackendUsage>) {
         let first = rows.len();
         self.backend.usage(rows);
         if let Some(row) = rows.get_mut(first) {
             (row.promoted_pages, row.demoted_pages) =
                 (self.promoted_pages.load(Relaxed), self.demoted_pages.load(Relaxed));
+        }
+        for row in rows.iter_mut().skip(first) {
             (row.tier, row.tier_changes) = (tier, self.tier_changes.load(Relaxed));
             (row.load_one_ns, row.load_queue_ns) = (self.loads.one_ns(), self.loads.queue_ns());
         }

@@ -29,7 +29,7 @@ pub struct Findings {
     pub saw: Saw,
     /// What it did.
     pub did: Did,
-    /// The paths to far memory, where there are several.
+    /// The paths to far memory, where there are several; of a pool, each of its memory nodes.
     pub paths: Vec<OnPath>,
     /// Far memory on NUMA nodes.
     pub numa: Vec<OnNode>,
@@ -130,7 +130,7 @@ pub struct Did {
     pub wait_p50_ns: u64,
 }
 
-/// One of several paths to far memory.
+/// One of several paths to far memory, or a memory node of one.
 #[derive(Clone, Serialize)]
 pub struct OnPath {
     /// The path.

@@ -121,7 +121,7 @@ fn where_pages_went(paths: &[OnPath]) -> String {
             let _ = write!(line, "; a page alone takes {one}, and waits {queue} for others");
         }
         if path.tier_changes > 0 {
-            let _ = write!(line, "; it changed its tier {} times as these times changed", count(path.tier_changes));
+            let _ = write!(line, "; tier changes as these times changed: {}", count(path.tier_changes));
         }
         line
     };

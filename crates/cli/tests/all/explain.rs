@@ -88,13 +88,22 @@ fn the_tiers_of_several_paths_are_explained_and_one_path_is_none() {
     let said = text(&stats);
     for line in [
         "where pages went\n  compressed:2G: tier 1, at most 1 GiB; a page alone takes 4.1 µs, and waits 0.3 µs for others\n",
-        "  unix:/node: tier 2, at most 2 GiB; a page alone takes 60.0 µs, and waits 0.3 µs for others; it changed its tier 3 times as",
+        "  unix:/node: tier 2, at most 2 GiB; a page alone takes 60.0 µs, and waits 0.3 µs for others; \
+         tier changes as these times changed: 3\n",
         "  file:/far: tier 3, at most 3 GiB\n",
     ] {
         assert!(said.contains(line), "{line}: {said}");
     }
     let found: Value = serde_json::from_slice(&explain(&stats.to_string(), &["--json"]).stdout).unwrap();
     assert_eq!((found["paths"].as_array().map(Vec::len), &found["paths"][1]["tier_changes"]), (Some(3), &json!(3)));
+    // A pool has a row for each of its nodes.
+    let pool = [path("tcp://a", 2, 0, 1), path("tcp://b", 2, 0, 1)];
+    stats["backends"] = json!([one, pool[0], pool[1]]);
+    let said = text(&stats);
+    for node in ["a", "b"] {
+        let line = format!("\n  tcp://{node}: tier 2, at most 2 GiB; tier changes as these times changed: 1\n");
+        assert!(said.contains(&line), "{line}: {said}");
+    }
 }
 
 #[test]
