@@ -36,12 +36,12 @@ pub use writer::Writer;
 
 /// Version of the format that is written, and the last one that is read; the first is 1.
 pub const VERSION: u8 = 6;
-/// The frame around a trace's blocks.
 /// Whether a file that begins so is a trace, of whatever version.
 pub fn is_trace(begin: &[u8]) -> bool {
     begin.starts_with(&FORMAT.marker)
 }
 
+/// The frame around a trace's blocks.
 pub(crate) const FORMAT: frame::Format = frame::Format { marker: *b"HLT\xb1", version: VERSION };
 /// Threads in one trace at most, and regions.
 pub const INDEX_MAX: u32 = 1 << 16;

@@ -157,13 +157,13 @@ fn not_applied(ledger: &LauncherLedger, number: u64) -> impl Iterator<Item = &Pr
     both.filter(move |(share, _)| !share.has_applied(number)).map(|(_, row)| row)
 }
 
-/// What each path of live processes holds, and what went over it, by URL; also of processes that have ended and had it under this URL.
 /// What is local and far at once: managed memory is local, far, or both.
 fn copied_bytes(far_bytes: u64, now: &Gauges) -> u64 {
     let both = (far_bytes + now.resident_managed_bytes).saturating_sub(now.managed_bytes);
     both.min(far_bytes).min(now.resident_managed_bytes)
 }
 
+/// What each path of live processes holds, and what went over it, by URL; also of processes that have ended and had it under this URL.
 fn paths_of(live: &[&RowFigures], ended: &[RowFigures], totals: &Totals) -> Vec<PathStatus> {
     let mut paths: Vec<PathStatus> = Vec::new();
     for backend in live.iter().flat_map(|row| &row.backends) {

@@ -499,7 +499,7 @@ impl Screen {
     }
 }
 
-/// Without a terminal, `top` prints a line for each run at each look, and ends when it was told to.
+/// Without a terminal, `top` prints a line for each run with each update, and ends when it was told to.
 fn top_in_a_pipe(name: &str) -> Result<()> {
     let mut running = Launch::new(name, &["--local", "24M"], &[&hold()?, "48", "stay"])?.start()?;
     running.wait_for("ready")?;

@@ -60,7 +60,8 @@ Examples:
   hinterland top --interval 5 --count 12 > runs.txt
 
 On a terminal, the keys: up and down (or k and j) choose a run, + and - change its local budget by an eighth (of a run with \
---slowdown, the ceiling of that), b asks for a budget as `hinterland set --local` takes it, q ends, Ctrl-Z suspends. Where standard output is no terminal, each look prints a line for each run.
+--slowdown, the ceiling of that), b asks for a budget as `hinterland set --local` takes it, q ends, Ctrl-Z suspends. Where standard output is no terminal, each update \
+prints a line for each run and below it one for each of its paths to far memory (PID path URL …).
 
 Exit code: 0; 125 when the terminal cannot be used or standard output cannot be written.";
 
