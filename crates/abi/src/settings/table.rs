@@ -64,8 +64,8 @@ settings! {
             "How much comes to a thread that waits for a page: the page, or pages around it as well",
             "page";
         BLOCK "block" block: Option<ByteCount> = BLOCK, One("SIZE|auto"), Run,
-            "Size of a block of --granularity, which is auto then if it is not set: a power of two from 4K (the page alone) to 2M, bounded to a 64th of local memory",
-            "auto: bandwidth times delay of the link, 16K to 1M", "64K";
+            "Size of a block: a power of two from 4K (the page alone) to 2M, bounded to a 64th of local memory, or auto: bandwidth times delay of the link, 16K to 1M. Where pages come alone, a size turns --granularity auto on",
+            "auto", "64K";
         TAPE_BATCH "tape-batch" tape_batch_pages: Option<u32> = TAPE_PAGES, One("PAGES|auto"), Run,
             "With --tape: pages that are asked for at a time (BATCH_SIZE)",
             "auto: a fifth of what was planned to be ahead, 100 at most", "100";
@@ -73,8 +73,8 @@ settings! {
             "With --tape: pages that are asked for before the program is a batch away from them (LOOKAHEAD)",
             "auto: the rest of it, 400 at most", "400";
         CPUS "cpus" cpus: Option<u32> = CPUS, One("N|auto"), Run,
-            "Processors that the pager's own threads may take at once, in all processes of the run (evictor, read-ahead, monitors, maintenance); on the inline path the program's threads serve their faults themselves, beside that",
-            "auto: all that the program may use", "2";
+            "Processors that the pager's own threads may take at once, in all processes of the run (evictor, read-ahead, monitors, maintenance), or auto: all that the program may use; on the inline path the program's threads serve their faults themselves, beside that",
+            "auto", "2";
         FAULT_PATH "fault-path" fault_path: FaultPathName = choice(), One("auto|monitor|inline"), Run,
             "Fault path: auto, monitor (a thread beside the program's), inline (the thread that faults)",
             "auto";

@@ -160,6 +160,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_value_that_is_named_is_explained() {
+        let explained = [(variables::CPUS, "auto: all"), (variables::BLOCK, "auto: bandwidth times delay")];
+        for (variable, words) in explained {
+            assert!(of_run(variable).contains(words), "{}", of_run(variable));
+        }
+    }
+
+    #[test]
     fn those_that_have_not_made_a_change_are_named() {
         let process = |path_obstacle: &str| Behind {
             pid: 7,
