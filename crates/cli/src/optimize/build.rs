@@ -1,12 +1,13 @@
 //! Building the program with a plan.
 //!
-//! A build system compiles anew what depends on a file that has changed, and knows nothing of plans. So make gets -B, by which it makes
-//! everything, and cargo finds a compiler of another version.
+//! A build system compiles what depends on a changed file, and does not see plans: MAKEFLAGS gets -B, by which make makes everything, and cargo finds a
+//! compiler of another version.
 
 use super::Stop;
 use super::interrupt::Interrupt;
 use crate::compile;
 use crate::encode::shell_word;
+use crate::error::Error;
 use crate::plan::{Plan, digest};
 use crate::profile::HEAD;
 use crate::program;
@@ -25,8 +26,8 @@ pub struct Builder {
     command: String,
     launcher: String,
     plan: PathBuf,
-    /// The compiler that cargo finds, where there is one that loads the plugin.
-    rustc: Option<PathBuf>,
+    /// The compiler that cargo finds, or why there is none that loads the plugin.
+    rustc: Result<PathBuf, Error>,
 }
 
 impl Builder {
@@ -34,9 +35,14 @@ impl Builder {
     pub fn new(command: &str, directory: &Path) -> Result<Builder, Stop> {
         let launcher = program::own_path()?;
         let launcher = launcher.to_str().ok_or(Stop::Words("the hinterland command's path is not UTF-8".into()))?;
-        let rustc = compile::rust_ready().is_ok().then(|| directory.join("rustc"));
+        let rustc = compile::rust_ready().map(|()| directory.join("rustc"));
         let plan = directory.join("program.plan");
         Ok(Builder { command: command.into(), launcher: shell_word(launcher), plan, rustc })
+    }
+
+    /// Why the build command finds no compiler of Rust, to stand behind what names $RUSTC; nothing where it finds one.
+    pub fn without_rustc(&self) -> String {
+        self.rustc.as_ref().map_or_else(|error| format!(" ($RUSTC is not set: {error})"), |_| String::new())
     }
 
     /// Builds the program, until a signal; returns the digest of the plan, which its objects name.
@@ -49,7 +55,7 @@ impl Builder {
         let compiler = |language: &str| format!("{} {language} --far-plan {place}", self.launcher);
         let mut command = Command::new("/bin/sh");
         command.args(["-c", &self.command]).env("CC", compiler("cc")).env("CXX", compiler("c++"));
-        if let Some(rustc) = &self.rustc {
+        if let Ok(rustc) = &self.rustc {
             script(rustc, &versioned(&compiler("rustc"), &digest)).map_err(system("cannot write what $RUSTC names"))?;
             command.env("RUSTC", rustc);
         }
@@ -119,6 +125,21 @@ mod tests {
         let failed = failing.build(&plan, &Interrupt::default()).unwrap_err();
         assert_eq!(failed.to_string(), "--build: 'echo one; echo two >&2; exit 7' ended with 7: one | two");
     }
+
+    #[test]
+    fn the_reason_why_there_is_no_rustc_is_said() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut builder = Builder::new("true", directory.path()).unwrap();
+        builder.rustc = Err(Error::NoRustc { why: "the one in PATH has LLVM 21.1.0".into() });
+        let said = builder.without_rustc();
+        assert!(
+            said.starts_with(" ($RUSTC is not set: no rustc with LLVM 22: the one in PATH has LLVM 21.1.0;"),
+            "{said}"
+        );
+        builder.rustc = Ok(directory.path().join("rustc"));
+        assert_eq!(builder.without_rustc(), "");
+    }
+
     #[test]
     fn make_gets_its_flags_and_makes_everything() {
         for (flags, expected) in [

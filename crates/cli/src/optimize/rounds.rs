@@ -134,8 +134,9 @@ impl Loop {
     pub fn widen(&mut self, given: Option<Plan>, mut widening: Widening, program: &Path) -> Result<(), Stop> {
         if digests(program).is_some_and(|digests| digests.is_empty()) {
             complain(format_args!(
-                "warning: {} has no note of Hinterland's: was it compiled anew, by $CC, $CXX or $RUSTC?",
-                program.display()
+                "warning: {} has no note of Hinterland's: was it compiled anew, by $CC, $CXX or $RUSTC?{}",
+                program.display(),
+                self.builder.without_rustc()
             ));
         }
         let mut profile = self.profile()?;
@@ -157,10 +158,11 @@ impl Loop {
             }
         }
         if self.rounds.len() == 1 {
-            complain(
-                "warning: no plan was tried, because no function with a name waited in what $CC, $CXX and $RUSTC compiled; a smaller --local shows \
+            complain(format_args!(
+                "warning: no plan was tried, because no function with a name waited in what $CC, $CXX and $RUSTC compiled{}; a smaller --local shows \
                  more waiting, and a program that is stripped (-s) has no names",
-            );
+                self.builder.without_rustc()
+            ));
         }
         Ok(())
     }
@@ -210,8 +212,9 @@ impl Loop {
         if digests(program).is_some_and(|digests| !digests.contains(&digest)) && !self.is_doubted {
             self.is_doubted = true;
             complain(format_args!(
-                "warning: {} does not name the plan of this round: was it compiled anew, by $CC, $CXX or $RUSTC?",
-                program.display()
+                "warning: {} does not name the plan of this round: was it compiled anew, by $CC, $CXX or $RUSTC?{}",
+                program.display(),
+                self.builder.without_rustc()
             ));
         }
         let runs = self.runner.measure(&|how_far| progress(&format!("round {number}: {how_far}")))?;
