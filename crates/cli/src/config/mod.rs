@@ -181,7 +181,8 @@ fn resolve_merged(
         (tapes, tape_source) = (Some(planned.into()), Some(from));
     }
     let origin = |variable| merged.get(variable).map(|found| found.origin.clone());
-    let read = files_read(merged, &settings, tapes.as_ref());
+    let tapes_are = if trace.is_some() { "the trace of the run" } else { "a tape of the run" };
+    let read = files_read(merged, &settings, tapes.as_ref(), tapes_are);
     Ok(RunConfig {
         settings,
         credentials,
@@ -225,10 +226,15 @@ fn state_costs(settings: &mut Settings) -> Result<(), String> {
 }
 
 /// The files that a run's settings name, each with what it is, in words.
-fn files_read(merged: &Merged, settings: &Settings, tapes: Option<&RunTapes>) -> Vec<(&'static str, PathBuf)> {
+fn files_read(
+    merged: &Merged,
+    settings: &Settings,
+    tapes: Option<&RunTapes>,
+    tapes_are: &'static str,
+) -> Vec<(&'static str, PathBuf)> {
     let sources = Sources::new(&settings.tls, &settings.tls_ca, &settings.key_file).ok().flatten();
     let proofs = sources.iter().flat_map(Sources::paths).map(|path| ("a certificate or key of the run", path));
-    let tapes = tapes.into_iter().flat_map(RunTapes::paths).map(|path| ("a tape of the run", path.to_owned()));
+    let tapes = tapes.into_iter().flat_map(RunTapes::paths).map(|path| (tapes_are, path.to_owned()));
     merged.file.iter().map(|path| ("the settings file", path.clone())).chain(proofs).chain(tapes).collect()
 }
 

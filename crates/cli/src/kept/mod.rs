@@ -184,7 +184,7 @@ impl Kept {
                 path.display()
             )));
         }
-        trace.plan(local_pages).map_err(Unplanned::Useless)
+        trace.plan(local_pages).map(|(bytes, _)| bytes).map_err(Unplanned::Useless)
     }
 
     /// Prepares the recording of a run for which there is no trace; `None`, with a message: it cannot be recorded.

@@ -3,7 +3,7 @@
 use crate::error::{Error, complain};
 use crate::tape::folder;
 use hinterland_abi::{Ledger, TAPES_MAX, TapePlace};
-use hinterland_tape::tape::{Tape, TapeHead, ThreadTotals};
+use hinterland_tape::tape::{Order, Tape, TapeHead, ThreadTotals};
 use hinterland_units::{ByteCount, Foreign, PAGE_BYTES, PageCount};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -174,6 +174,23 @@ impl RunTapes {
         if self.is_folder { 0 } else { self.tapes[0].fetching().count() as u64 }
     }
 
+    /// What `hinterland tape` takes to plan such ones.
+    fn planned_by(&self) -> &'static str {
+        match self.tapes[0].head.order {
+            _ if self.is_folder => "TRACES/ --local SIZE -o TAPES/",
+            Order::Ordered => "TRACE --local SIZE -o TAPE",
+            Order::Sets => "TRACE TRACE … --local SIZE -o TAPE",
+        }
+    }
+
+    /// Threads that it is of: those that it has pages to fetch for, where there are some.
+    fn traced_threads(&self) -> u64 {
+        match self.threads() {
+            0 => self.tapes[0].threads.len() as u64,
+            fetching => fetching,
+        }
+    }
+
     /// What the user should know before the program starts with so much local memory: there are tapes for more.
     pub fn warning(&self, local: ByteCount) -> Option<String> {
         let has_less = |tape: &&CheckedTape| {
@@ -188,7 +205,8 @@ impl RunTapes {
         };
         Some(format!(
             "warning: --tape: {path} {is} {planned} of local memory, and this run has {local}: pages leave earlier than planned; \
-             `hinterland tape TRACE --local SIZE -o TAPE` plans for less"
+             `hinterland tape {}` plans for less",
+            self.planned_by()
         ))
     }
 
@@ -215,7 +233,7 @@ impl RunTapes {
             )),
             (true, false) if without > 0 => complain(format_args!(
                 "--tape: {path} is of {} threads; {without} more were prefetched for without one: trace the program with as many",
-                first.threads.len()
+                self.traced_threads()
             )),
             (true, false) => self.fewer_threads(followed).iter().for_each(complain),
             _ => {}
@@ -362,9 +380,10 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_did_not_come_are_told_if_much_is_planned_for_them() {
+    fn of_threads_that_did_not_come_a_tape_is_warned_of_where_much_is_planned_for_them() {
         let tapes = planned(4_096, &[1_024; 4]);
-        assert_eq!(tapes.threads(), 4, "it has nothing for the fifth");
+        assert_eq!((tapes.threads(), tapes.traced_threads()), (4, 4), "it has nothing for the fifth");
+        assert_eq!((planned(4_096, &[]).threads(), planned(4_096, &[]).traced_threads()), (0, 1));
         assert_eq!(
             tapes.fewer_threads(2).unwrap(),
             "--tape: app.tape is of 4 threads, and 2 followed it: 8 MiB of local memory are planned for the others; if there are \
@@ -385,9 +404,15 @@ mod tests {
         assert!(!warned(peak + 10_000, peak), "it needs no more than the program touched");
         let words = planned(4_096, &[1]).warning(ByteCount(8 << 20)).unwrap();
         assert!(words.contains("app.tape was planned for 16 MiB of local memory, and this run has 8 MiB"), "{words}");
+        assert!(words.contains("`hinterland tape TRACE --local SIZE -o TAPE` plans for less"), "{words}");
+        let mut sets = planned(4_096, &[1]);
+        sets.tapes[0].head.order = Order::Sets;
+        let words = sets.warning(ByteCount(8 << 20)).unwrap();
+        assert!(words.contains("`hinterland tape TRACE TRACE … --local SIZE -o TAPE`"), "{words}");
         let two = [4_096, 2_048].into_iter().flat_map(|pages| planned(pages, &[1]).tapes).collect();
         let folder = RunTapes { path: "tapes".into(), is_folder: true, tapes: two };
         let words = folder.warning(ByteCount(8 << 20)).unwrap();
         assert!(words.contains("tapes has tapes (1 of 2) that were planned for up to 16 MiB"), "{words}");
+        assert!(words.contains("`hinterland tape TRACES/ --local SIZE -o TAPES/`"), "{words}");
     }
 }

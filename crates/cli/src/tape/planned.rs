@@ -6,7 +6,7 @@ use super::{Eviction, OrderArg, PlanArgs, Refusal, table};
 use crate::error::complain;
 use crate::{output, print};
 use hinterland_sim::reserve;
-use hinterland_tape::plan::{self, Case, Pace, Plan, PlanError, Recording};
+use hinterland_tape::plan::{self, Case, Pace, Plan, PlanError, Recording, ThreadPlan};
 use hinterland_tape::{Head, Trace};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES, PageCount};
 use std::io;
@@ -21,11 +21,15 @@ pub const NOT_KNOWN: &str = "of a forked child of which it is not known by which
 /// The command that plans.
 pub const ORIGIN: &str = concat!("hinterland ", env!("CARGO_PKG_VERSION"));
 
-/// The tape for a size, by the eviction that moves fewer bytes. `recording`: of that trace.
+/// The tape for a size, by the eviction that moves fewer bytes, and what it lacks. `recording`: of that trace.
 ///
 /// # Errors
 /// The trace is damaged.
-pub fn tape_of(trace: &Trace<'_>, recording: &Recording, local_pages: u64) -> Result<Vec<u8>, PlanError> {
+pub fn tape_of(
+    trace: &Trace<'_>,
+    recording: &Recording,
+    local_pages: u64,
+) -> Result<(Vec<u8>, Vec<String>), PlanError> {
     let case = |eviction| Case { local_pages, reserve_pages: reserve(local_pages), eviction };
     let (min, lru) = (case(plan::Eviction::Min), case(plan::Eviction::Lru));
     let written = |cases: &[Case]| {
@@ -35,9 +39,9 @@ pub fn tape_of(trace: &Trace<'_>, recording: &Recording, local_pages: u64) -> Re
     };
     let (plans, bytes) = written(&[min, lru])?;
     if plans[0].pages_moved() <= plans[1].pages_moved() {
-        return Ok(bytes);
+        return Ok((bytes, lacks(trace.head(), recording, &plans[0])));
     }
-    written(&[lru]).map(|(_, bytes)| bytes)
+    written(&[lru]).map(|(plans, bytes)| (bytes, lacks(trace.head(), recording, &plans[0])))
 }
 
 /// All that the figures come from.
@@ -220,11 +224,8 @@ impl Planning<'_> {
 
 /// What a reader of the figures must know.
 fn notes(planned: &Planned) -> Vec<String> {
-    let (recording, microset) = (&planned.recording, u64::from(planned.head.microset_pages));
-    let mut notes = Vec::new();
-    if !recording.is_whole() {
-        notes.push("the trace has no end: its program did not close it, and the tape ends where it ends".into());
-    }
+    let recording = &planned.recording;
+    let mut notes = lacks(&planned.head, recording, &planned.wanted);
     if !planned.head.forks.is_known() {
         notes.push(format!("no run follows its tape: it is {NOT_KNOWN}"));
     }
@@ -238,12 +239,25 @@ fn notes(planned: &Planned) -> Vec<String> {
         let why = "pages of microsets in which several threads ran are on the tapes of all of them (a smaller --microset tells them apart)";
         notes.push(why.into());
     }
-    let wanted = &planned.wanted;
-    if wanted.case.local_pages >= recording.pages() {
+    if is_all_local(recording, &planned.wanted) {
         let peak = ByteCount(PageCount(recording.pages()).bytes());
         notes.push(format!("all that it touches ({peak}) is local: the tape has nothing to fetch"));
-    } else if wanted.threads.iter().any(|thread| thread.left > 0 && thread.share_pages - thread.ahead_pages <= microset)
-    {
+    }
+    notes
+}
+
+fn is_all_local(recording: &Recording, plan: &Plan) -> bool {
+    plan.case.local_pages >= recording.pages()
+}
+
+/// What the tape of a plan lacks because of its trace.
+fn lacks(head: &Head, recording: &Recording, plan: &Plan) -> Vec<String> {
+    let (mut notes, microset) = (Vec::new(), u64::from(head.microset_pages));
+    if !recording.is_whole() {
+        notes.push("the trace has no end: its program did not close it, and the tape ends where it ends".into());
+    }
+    let is_coarse = |thread: &ThreadPlan| thread.left > 0 && thread.share_pages - thread.ahead_pages <= microset;
+    if !is_all_local(recording, plan) && plan.threads.iter().any(is_coarse) {
         notes.push(format!(
             "its microsets have up to {microset} pages, and a thread's share of local memory no more: pages that are needed again inside one \
              will be missing; trace with a smaller --microset"

@@ -1,6 +1,7 @@
 //! A trace from which a run plans its tape when it starts, for the local memory that it has.
 
 use super::planned::{open, refuse, tape_of};
+use crate::error::complain;
 use crate::launch::tape::CheckedTape;
 use hinterland_tape::plan::Recording;
 use hinterland_tape::{Trace, is_trace};
@@ -46,23 +47,26 @@ impl RunTrace {
         (ByteCount(PageCount(self.recording.pages()).bytes()), self.path.clone())
     }
 
-    /// The bytes of a tape for so many pages of local memory.
+    /// The bytes of a tape for so many pages of local memory, and what it lacks because of the trace.
     ///
     /// # Errors
     /// As above.
-    pub fn plan(&self, local_pages: u64) -> Result<Vec<u8>, String> {
+    pub fn plan(&self, local_pages: u64) -> Result<(Vec<u8>, Vec<String>), String> {
         let words = |error: &dyn std::fmt::Display| format!("{}: {error}", self.path.display());
         let trace = Trace::open(&self.bytes).map_err(|error| words(&error))?;
         tape_of(&trace, &self.recording, local_pages).map_err(|error| words(&error))
     }
 
-    /// The tape of a run with so much local memory, and where it comes from.
+    /// The tape of a run with so much local memory, and where it comes from; says what it lacks.
     ///
     /// # Errors
     /// As above.
     pub fn tape(&self, local: ByteCount) -> Result<(CheckedTape, String), String> {
         let begun = Instant::now();
-        let bytes = self.plan((local.0 / PAGE_BYTES as u64).min(self.recording.pages()))?;
+        let (bytes, lacks) = self.plan((local.0 / PAGE_BYTES as u64).min(self.recording.pages()))?;
+        for what in lacks {
+            complain(format_args!("--tape: {}: {what}", self.path.display()));
+        }
         let tape = CheckedTape::of(&self.path, bytes)?;
         Ok((tape, format!("planned in {:.1} s from {}", begun.elapsed().as_secs_f64(), self.path.display())))
     }

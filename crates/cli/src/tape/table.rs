@@ -50,7 +50,7 @@ pub fn of(report: &Report) -> String {
             format!("{} for pages, {stall:.3} s over {link}; {crowded:.3} s of it for processors", wanted.waits),
         );
         if let Some(untraced) = &report.costs.untraced {
-            line("program", format!("takes what it takes untraced (as in {untraced})"));
+            line("program", format!("times are those of {untraced}, untraced"));
         }
         line("pager", costs(&report.costs));
         line("hidden", hidden(wanted));

@@ -1,5 +1,6 @@
 //! `hinterland tape` as a user runs it: the plan, the tape, what `show` says of it, and what is refused.
 
+use crate::sim::walk;
 use hinterland_tape::tape::Tape;
 use hinterland_tape::{ForkPath, Head, Reference, Region, Writer, Written};
 use hinterland_units::Rng;
@@ -182,7 +183,7 @@ fn times_are_scaled_to_a_run_in_which_all_is_local_and_the_pagers_work_is_beside
     let without = json(&[&words[..], &["--run", run]].concat());
     assert!(without["costs"]["come_ns"].as_u64().unwrap() > 50_000, "{without}");
     let text = String::from_utf8(tape(&[&words[..], &["--untraced", local]].concat()).stdout).unwrap();
-    assert!(text.contains("takes what it takes untraced (as in "), "{text}");
+    assert!(text.contains(&format!("times are those of {local}, untraced")), "{text}");
 }
 
 #[test]
@@ -454,6 +455,28 @@ fn what_cannot_be_planned_or_shown_is_refused_with_the_remedy() {
         assert!(refusal.contains(says), "{words:?}: {refusal}");
     }
     assert_eq!(std::fs::read(&good).unwrap(), bytes);
+}
+
+#[test]
+fn what_a_tape_lacks_because_of_its_trace_is_said_by_a_run_that_plans_it_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let here = directory.path();
+    std::fs::write(here.join("app.trace"), walk(8192, 4096, false)).unwrap();
+    std::fs::write(here.join("lib.so"), "").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hinterland"));
+    // It is refused before the program starts.
+    command.args(["run", "--tape", "app.trace", "--local", "16M", "--stats", "./app.trace", "--", "/bin/true"]);
+    let output = command.env("HINTERLAND_LIBRARY", "lib.so").current_dir(here).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    for words in [
+        "--tape: app.trace: the trace has no end: ",
+        "--tape: app.trace: its microsets have up to 4096 pages, and a thread's share of local memory no more",
+        "--stats: ./app.trace is the trace of the run",
+    ] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    let planned = tape(&[here.join("app.trace").to_str().unwrap(), "--local", "16M"]);
+    assert!(String::from_utf8(planned.stderr).unwrap().contains("its microsets have up to 4096 pages"));
 }
 
 #[test]
