@@ -32,7 +32,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 /// Three years.
-const CPU_SECONDS_MAX: f64 = 1e8;
+const CPU_TIME_MAX: Duration = Duration::from_secs(100_000_000);
 
 /// `hinterland sim`.
 #[derive(Args)]
@@ -97,10 +97,10 @@ fn granularity(text: &str) -> Result<GranularityName, EnvError> {
 
 /// Reads the processor time that a program takes.
 pub fn cpu_seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse().ok().filter(|seconds: &f64| *seconds > 0.0 && *seconds <= CPU_SECONDS_MAX);
-    seconds
-        .map(Duration::from_secs_f64)
-        .ok_or_else(|| format!("'{text}' is no time from above 0 to {CPU_SECONDS_MAX} seconds: write 12.5"))
+    let time = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    time.filter(|time| !time.is_zero() && *time <= CPU_TIME_MAX).ok_or_else(|| {
+        format!("'{text}' is not a time: seconds above 0 and up to {}, for example 12.5", CPU_TIME_MAX.as_secs())
+    })
 }
 
 /// A block's size as `run` takes it; `None`: auto.
