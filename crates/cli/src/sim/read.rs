@@ -3,7 +3,7 @@
 use super::{Refusal, SimArgs};
 use crate::error::complain;
 use hinterland_sim::{Collector, Workload, WorkloadError, reserve};
-use hinterland_tape::plan::{self, Case, Pace, Recording};
+use hinterland_tape::plan::{self, Case, Clock, Pace, Recording};
 use hinterland_tape::study::{FeatureStudy, Features, Study};
 use hinterland_tape::{Entry, Head, Trace, TraceError};
 use hinterland_units::PAGE_BYTES;
@@ -116,11 +116,14 @@ pub fn whole(path: &Path, cpu: Option<Duration>) -> Result<Whole, String> {
 
 /// The workload with the processor time that its program takes untraced, where that is known.
 fn timed(work: Result<Workload, WorkloadError>, cpu: Option<Duration>) -> Result<Workload, WorkloadError> {
-    let ns = |cpu: Duration| u64::try_from(cpu.as_nanos()).unwrap_or(u64::MAX);
     match cpu {
-        Some(cpu) => work?.taking(ns(cpu)),
+        Some(cpu) => work?.taking(nanoseconds(cpu)),
         None => work,
     }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// What the trace does not tell, whatever is predicted from it.
@@ -169,8 +172,11 @@ fn collect(args: &SimArgs, trace: &Trace<'_>) -> Result<(Workload, Vec<String>, 
 fn planned(args: &SimArgs, trace: &Trace<'_>, work: &Workload) -> Result<Vec<u8>, Refusal> {
     let refuse = |source| Refusal::Plan { path: args.trace.clone(), source };
     let local_pages = args.link.first().map_or(0, |link| args.setup(link).frames(work));
-    let per_reference = args.cpu_seconds.map(|_| work.cpu_ns() / work.touches().len().max(1) as u64);
-    let recording = Recording::read(trace, args.reference_ns.or(per_reference)).map_err(refuse)?;
+    let clock = match args.cpu_seconds {
+        Some(cpu) => Clock::untraced(trace, nanoseconds(cpu)),
+        None => args.reference_ns.into(),
+    };
+    let recording = Recording::read(trace, clock).map_err(refuse)?;
     let case = Case { local_pages, reserve_pages: reserve(local_pages), eviction: plan::Eviction::Min };
     let mut bytes = Vec::new();
     plan::write_tape(trace, &recording, &[case], &Pace::default(), "hinterland sim", &mut bytes).map_err(refuse)?;

@@ -10,15 +10,14 @@
 //! processor time in the trace is the trace's own, whatever `--reference-ns` says. A run has one time for all of its processes, so it must have one process.
 //!
 //! Of a program that comes to another page every few hundred nanoseconds a trace's times are far off. A run in which all is local says what the program takes
-//! untraced: the times of all threads are scaled to that, in the plan and here.
+//! untraced: the times of all threads are corrected to that ([`Clock::Corrected`]), in the plan and here.
 
 use super::{PlanArgs, RUN, Refusal, UNTRACED};
 use hinterland_sim::{Costs, FaultPath};
-use hinterland_tape::plan::{Clock, Pace, Recording};
+use hinterland_tape::plan::{Clock, Pace, Recording, traced_ns};
 use hinterland_tape::{Head, Trace};
 use hinterland_units::Foreign;
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
 use std::fmt::Display;
 use std::path::Path;
 use std::time::Duration;
@@ -35,7 +34,7 @@ const PAGE_NS_MAX: u64 = 1_000_000_000;
 pub struct PagerCosts {
     /// The figures of a run that they are from; null: they are the simulator's.
     pub run: Option<String>,
-    /// The figures of a run in which all was local, to whose processor time those of threads are scaled; null: they are the trace's.
+    /// The figures of a run in which all was local, to whose processor time those of threads are corrected; null: they are the trace's.
     pub untraced: Option<String>,
     /// A page that comes.
     pub come_ns: u64,
@@ -92,7 +91,7 @@ impl PagerCosts {
         let usual = PagerCosts { untraced, ..PagerCosts::usual(processors) };
         let Some(path) = &args.run else { return Ok(usual) };
         let stats = Stats::read(RUN, path)?;
-        let traced_ns = if args.reference_ns.is_some() { traced_ns(trace) } else { recording.cpu_ns() };
+        let traced_ns = if args.reference_ns.is_some() { traced_ns(trace).0 } else { recording.cpu_ns() };
         stats.costs(path, trace.head(), traced_ns, usual).map_err(|why| refuse(RUN, path, why))
     }
 
@@ -131,7 +130,7 @@ impl PagerCosts {
 pub fn clock(args: &PlanArgs, trace: &Trace<'_>) -> Result<Clock, Refusal> {
     let Some(path) = &args.untraced else { return Ok(args.reference_ns.into()) };
     let to_ns = Stats::read(UNTRACED, path)?.untraced_ns(trace.head()).map_err(|why| refuse(UNTRACED, path, why))?;
-    Ok(Clock::Scaled { from_ns: traced_ns(trace), to_ns })
+    Ok(Clock::untraced(trace, to_ns))
 }
 
 impl Stats {
@@ -262,15 +261,6 @@ fn refuse(flag: &'static str, path: &Path, why: String) -> Refusal {
 
 fn no_figures(why: impl Display) -> String {
     format!("no figures of a run ({why}); `hinterland run --stats FILE -- PROGRAM` writes them")
-}
-
-/// Processor time of all threads in a trace that was read to its end before.
-fn traced_ns(trace: &Trace<'_>) -> u64 {
-    let mut threads = HashMap::new();
-    for reference in trace.references().flatten() {
-        threads.insert(reference.thread, reference.cpu_ns);
-    }
-    threads.into_values().fold(0_u64, u64::saturating_add)
 }
 
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]

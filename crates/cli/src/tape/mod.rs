@@ -83,7 +83,7 @@ pub struct PlanArgs {
     /// this data on this machine. Without it the predicted times are lower bounds
     #[arg(long, value_name = "STATS")]
     run: Option<PathBuf>,
-    /// Figures of a run of the program with all memory local: the processor times of all threads are scaled to what it takes there, which is less or more
+    /// Figures of a run of the program with all memory local: the processor times of all threads are corrected to what it takes there, which is less or more
     /// than in the trace, and the pager's work in --run is what goes beyond that
     #[arg(long, value_name = "STATS", conflicts_with = "reference_ns")]
     untraced: Option<PathBuf>,

@@ -25,7 +25,7 @@ pub use recording::Recording;
 pub use replay::plan;
 pub use schedule::{SPEEDS_MBIT, Stall};
 pub use sharing::{Life, shares};
-pub use turns::Clock;
+pub use turns::{Clock, traced_ns};
 pub use write::write_tape;
 
 use crate::TraceError;

@@ -78,13 +78,13 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Reads a trace. `clock`: what its times are; where it has none, none but fixed ones are there.
+    /// Reads a trace. `clock`: what its times are; where it has none, none but those that are given are there.
     ///
     /// # Errors
     /// The trace is damaged, has no references, or too many.
     pub fn read(trace: &Trace<'_>, clock: impl Into<Clock>) -> Result<Recording, PlanError> {
         let clock = clock.into();
-        let has_times = matches!(clock, Clock::Fixed(_)) || trace.head().has_cpu_times;
+        let has_times = clock != Clock::Traced || trace.head().has_cpu_times;
         let clock = if has_times { clock } else { Clock::Fixed(0) };
         let mut recording = Recording { clock, has_times, ..Recording::default() };
         recording.walked = turns::walk(trace, clock, &mut recording)?;

@@ -20,13 +20,36 @@ pub enum Clock {
     Traced,
     /// So many nanoseconds from each reference to the next.
     Fixed(u64),
-    /// The trace, of which all times are scaled: what is `from_ns` there is `to_ns`.
-    Scaled {
-        /// A time in the trace; 0: it has none.
+    /// The trace, corrected to what its program takes untraced, all threads together. What is missing is given to all references alike, because too
+    /// much was taken off for each; of what is too much each time has its part.
+    Corrected {
+        /// Processor time in the trace; 0: it has none.
         from_ns: u64,
         /// What it is instead.
         to_ns: u64,
+        /// References in the trace.
+        references: u64,
     },
+}
+
+impl Clock {
+    /// That of a program which takes so much processor time untraced, from what can be read of its trace.
+    #[must_use]
+    pub fn untraced(trace: &Trace<'_>, to_ns: u64) -> Clock {
+        let (from_ns, references) = traced_ns(trace);
+        Clock::Corrected { from_ns, to_ns, references }
+    }
+}
+
+/// Processor time of all threads in what can be read of a trace, and its references. It decodes the trace once more.
+#[must_use]
+pub fn traced_ns(trace: &Trace<'_>) -> (u64, u64) {
+    let (mut threads, mut references) = (HashMap::new(), 0);
+    for reference in trace.references().flatten() {
+        threads.insert(reference.thread, reference.cpu_ns);
+        references += 1;
+    }
+    (threads.into_values().fold(0_u64, u64::saturating_add), references)
 }
 
 impl From<Option<u64>> for Clock {
@@ -94,6 +117,8 @@ struct Turns {
     pages: u64,
     /// Processor time, by thread.
     cpu_ns: Vec<u64>,
+    /// References, by thread.
+    referred: Vec<u64>,
 }
 
 /// What a walk over a trace has seen.
@@ -135,8 +160,9 @@ pub fn walk(trace: &Trace<'_>, clock: Clock, receiver: &mut impl Receiver) -> Re
     Ok(Walked { references: count, pages, whole, regions })
 }
 
-fn scaled(ns: u64, from_ns: u64, to_ns: u64) -> u64 {
-    u64::try_from(u128::from(ns) * u128::from(to_ns) / u128::from(from_ns.max(1))).unwrap_or(u64::MAX)
+/// `ns` × `times` ÷ `of`.
+fn part(ns: u64, times: u64, of: u64) -> u64 {
+    u64::try_from(u128::from(ns) * u128::from(times) / u128::from(of.max(1))).unwrap_or(u64::MAX)
 }
 
 impl Turns {
@@ -144,11 +170,16 @@ impl Turns {
         let (thread, index) = (reference.thread, reference.thread as usize);
         if index >= self.cpu_ns.len() {
             self.cpu_ns.resize(index + 1, 0);
+            self.referred.resize(index + 1, 0);
         }
+        self.referred[index] += 1;
         let cpu_ns = match self.clock {
             Clock::Traced => reference.cpu_ns,
             Clock::Fixed(ns) => self.cpu_ns[index] + ns,
-            Clock::Scaled { from_ns, to_ns } => scaled(reference.cpu_ns, from_ns, to_ns),
+            Clock::Corrected { from_ns, to_ns, references } => match to_ns.checked_sub(from_ns) {
+                Some(missing_ns) => reference.cpu_ns.saturating_add(part(missing_ns, self.referred[index], references)),
+                None => part(reference.cpu_ns, to_ns, from_ns),
+            },
         };
         self.cpu_ns[index] = cpu_ns;
         if slot as usize >= self.touched.len() {
@@ -277,10 +308,11 @@ mod tests {
     use super::*;
     use crate::{Head, Writer};
 
-    /// Counts what threads are told of.
+    /// Notes the times of references, and the threads that have discards.
     #[derive(Default)]
     struct Counter {
         slots: Slots,
+        times: Vec<(u32, u64)>,
         discards: Vec<u32>,
     }
 
@@ -293,7 +325,8 @@ mod tests {
             self.slots.slot(region, page)
         }
 
-        fn step(&mut self, _: Step) -> Result<(), PlanError> {
+        fn step(&mut self, step: Step) -> Result<(), PlanError> {
+            self.times.push((step.thread, step.cpu_ns));
             Ok(())
         }
 
@@ -306,6 +339,30 @@ mod tests {
         fn end_turn(&mut self) {}
 
         fn begin_interval(&mut self) {}
+    }
+
+    #[test]
+    fn what_a_trace_lacks_is_given_to_all_references_alike_and_of_what_is_too_much_each_has_its_part() {
+        let head = Head { page_bytes: 4096, microset_pages: 8, has_cpu_times: true, ..Head::default() };
+        let mut writer = Writer::new(Vec::new(), &head).unwrap();
+        writer.region(&Region { name: "far".into(), pages: 1 << 30 }).unwrap();
+        // With a pause; times in a trace are whole ticks.
+        let traced = [(0, 640), (0, 640), (1, 2_560), (0, 128_000), (1, 3_840)];
+        for (thread, cpu_ns) in traced {
+            writer.touch(&Reference { thread, cpu_ns, page: thread, ..Reference::default() }).unwrap();
+            writer.end_microset(Written::All).unwrap();
+        }
+        writer.finish().unwrap();
+        let bytes = std::mem::take(writer.sink());
+        let trace = Trace::open(&bytes).unwrap();
+        let times = |to_ns: u64| {
+            let mut receiver = Counter::default();
+            walk(&trace, Clock::untraced(&trace, to_ns), &mut receiver).unwrap();
+            receiver.times
+        };
+        assert_eq!(times(131_840), traced);
+        assert_eq!(times(163_840), [(0, 7_040), (0, 13_440), (1, 8_960), (0, 147_200), (1, 16_640)]);
+        assert_eq!(times(65_920), [(0, 320), (0, 320), (1, 1_280), (0, 64_000), (1, 1_920)]);
     }
 
     #[test]
