@@ -37,7 +37,7 @@ use migrate::{BATCH_PAGES, Staging};
 pub(crate) use path::Path;
 use pipeline::Pipeline;
 use promote::Promotion;
-use rank::{Known, Ranked};
+use rank::{Known, Ranked, Silences};
 use spread::Spread;
 use std::cell::RefCell;
 use std::io;
@@ -82,6 +82,7 @@ pub struct Paths {
     spread: Mutex<Spread>,
     /// The tiers of `auto`, and when they were found.
     ranked: Mutex<Option<(Instant, Ranked)>>,
+    silences: Mutex<Silences>,
     table: Table,
     lists: Mutex<Lists>,
     staging: [Pool<Staging>; PATHS_MAX],
@@ -163,6 +164,7 @@ impl Paths {
             order,
             spread: Mutex::default(),
             ranked: Mutex::default(),
+            silences: Mutex::default(),
             table: Table::new()?,
             lists: Mutex::new(Lists::new(PATHS_MAX)),
             staging: std::array::from_fn(|_| Pool::new(MIGRATIONS_MAX, Staging::new)),
@@ -233,21 +235,28 @@ impl Paths {
                 // Read under the lock: dropping a path changes the order first, and forgets what is ranked then.
                 let order = self.order();
                 if ranked.as_ref().is_none_or(|(found, _)| found.elapsed() >= RANKED_ANEW) {
-                    let before = ranked.take().map(|(_, ranked)| ranked).unwrap_or_default();
-                    *ranked = Some((Instant::now(), self.rank(&before, &order)));
+                    let now = Instant::now();
+                    let (found, before) = ranked.take().unwrap_or((now, Ranked::default()));
+                    self.forget_silent(now.saturating_duration_since(found), &order);
+                    *ranked = Some((now, self.rank(&before, &order)));
                 }
                 ranked.as_ref().map(|(_, ranked)| ranked.tiers()).unwrap_or_default()
             }
         }
     }
 
+    /// Forgets what paths of `order` are from which nothing was loaded for long, `passed` after the last time.
+    fn forget_silent(&self, passed: Duration, order: &[usize]) {
+        let idle = |path: &usize| Some((*path, self.enter(*path)?.loads.idle()));
+        let paths: Vec<_> = order.iter().filter_map(idle).collect();
+        let forgotten = lock(&self.silences).pass(passed, &paths);
+        forgotten.into_iter().filter_map(|path| self.enter(path)).for_each(|path| path.loads.forget());
+    }
+
     /// The tiers of the paths of `order` by what they are now.
     fn rank(&self, before: &Ranked, order: &[usize]) -> Ranked {
         let open: Vec<(usize, Entered<'_>)> =
             order.iter().filter_map(|path| Some((*path, self.enter(*path)?))).collect();
-        let idle: Vec<Option<Duration>> = open.iter().map(|(_, path)| path.loads.idle()).collect();
-        let forgotten = open.iter().zip(rank::are_forgotten(&idle)).filter(|(_, is_forgotten)| *is_forgotten);
-        forgotten.for_each(|((_, path), _)| path.loads.forget());
         let known: Vec<Known> = open.iter().map(|(number, path)| path.known(*number)).collect();
         let ranked = before.next(&known);
         for (number, path) in &open {
@@ -673,22 +682,14 @@ mod tests {
     fn one_and_a_slow_one() -> Paths {
         let memory = || Arc::new(Reference::new("reference".into(), 1 << 30).expect("address space"));
         let paths = Paths::new(vec![memory(), memory()], PlacementName::Auto).expect("address space");
-        load_often(&paths, 0);
-        load_one(&paths, 1, Duration::from_millis(50));
+        load(&paths, 0, 1, Duration::from_micros(1));
+        load(&paths, 1, 1, Duration::from_millis(50));
         *lock(&paths.ranked) = None;
         paths
     }
 
-    fn load_one(paths: &Paths, path: usize, takes: Duration) {
-        let path = paths.enter(path).expect("it is open");
-        let timed = path.loads.begin(1);
-        std::thread::sleep(takes);
-        timed.end();
-    }
-
-    /// So often that one of them is not held up, whatever else the machine does.
-    fn load_often(paths: &Paths, path: usize) {
-        (0..100).for_each(|_| load_one(paths, path, Duration::ZERO));
+    fn load(paths: &Paths, path: usize, pages: u64, takes: Duration) {
+        paths.enter(path).expect("it is open").loads.took(pages, takes);
     }
 
     #[test]
@@ -700,7 +701,7 @@ mod tests {
             (rows[1].tier, rows[1].tier_changes)
         };
         assert_eq!(slow(), (2, 0));
-        load_often(&paths, 1);
+        load(&paths, 1, 1, Duration::from_micros(1));
         let placed = lock(&paths.ranked).take().expect("it was ranked").1;
         *lock(&paths.ranked) = Some((Instant::now(), paths.rank(&placed, &[0, 1])));
         assert_eq!(slow(), (1, 1));

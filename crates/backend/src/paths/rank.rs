@@ -8,10 +8,11 @@
 //! path, that one joins, and bears its part. The order is that of pages alone, so load makes no path go below another.
 //!
 //! A path from which nothing was loaded for a minute, while pages came from others, may be another one by now: its score is forgotten, and it is
-//! tried out again.
+//! tried out again. Time in which nothing was loaded at all is no part of that minute.
 //!
 //! Scores vary, tiers are to stay: paths of one tier part at [`PARTS`], those of two join at [`JOINS`].
 
+use super::{PATHS_MAX, RANKED_ANEW};
 use std::time::Duration;
 
 /// Scores that differ by less are of one kind: measured times differ by half from one minute to the next.
@@ -23,10 +24,25 @@ const JOINS: f64 = 1.6;
 /// See the module.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 
-/// Whether what is known of each path is too old, by how long ago pages were loaded from it; `None`: none ever was.
-pub(super) fn are_forgotten(idle: &[Option<Duration>]) -> Vec<bool> {
-    let least = idle.iter().flatten().min().copied().unwrap_or_default();
-    idle.iter().map(|idle| idle.is_some_and(|idle| idle > least + FORGOTTEN)).collect()
+/// For how long nothing was loaded from each path while pages came from others.
+#[derive(Default)]
+pub(super) struct Silences([Duration; PATHS_MAX]);
+
+impl Silences {
+    /// After `passed`, of paths with how long ago a page was loaded from each (`None`: none ever was): those of which what is known is too old.
+    /// A time in which some path was loaded from counts as [`RANKED_ANEW`] at most: the program may have slept in it.
+    pub(super) fn pass(&mut self, passed: Duration, paths: &[(usize, Option<Duration>)]) -> Vec<usize> {
+        let was_loaded = |idle: &Option<Duration>| idle.is_none_or(|idle| idle < passed);
+        let counts = paths.iter().any(|(_, idle)| idle.is_some() && was_loaded(idle));
+        for (path, idle) in paths {
+            match was_loaded(idle) {
+                true => self.0[*path] = Duration::ZERO,
+                false if counts => self.0[*path] += passed.min(RANKED_ANEW),
+                false => {}
+            }
+        }
+        paths.iter().map(|(path, _)| *path).filter(|path| self.0[*path] >= FORGOTTEN).collect()
+    }
 }
 
 /// What is known of a path.
@@ -142,10 +158,20 @@ mod tests {
 
     #[test]
     fn a_path_is_forgotten_while_others_are_loaded_from_and_all_are_remembered_by_a_program_that_sleeps() {
-        let [young, old, sleeping] = [1, 62, 4_000].map(|seconds| Some(Duration::from_secs(seconds)));
-        assert_eq!(are_forgotten(&[young, old, None]), [false, true, false]);
-        assert_eq!(are_forgotten(&[sleeping, sleeping]), [false, false]);
-        assert!(are_forgotten(&[]).is_empty());
+        let (ms, mut silences) = (Duration::from_millis, Silences::default());
+        let paths = |first: u64, second: u64| [(0, Some(ms(first))), (1, Some(ms(second))), (7, None)];
+        // Asleep for ten minutes, and then one page.
+        assert!(silences.pass(ms(600_000), &paths(600_000, 600_000)).is_empty());
+        assert!(silences.pass(ms(600_000), &paths(10, 600_000)).is_empty());
+        assert!(silences.pass(ms(600_000), &paths(600_000, 600_000)).is_empty());
+        // A minute of pages from the first one, with another sleep in it.
+        assert!((1..59).all(|second| silences.pass(ms(1_000), &paths(10, 1_000 * second)).is_empty()));
+        assert!(silences.pass(ms(600_000), &paths(600_000, 660_000)).is_empty());
+        assert_eq!(silences.pass(ms(1_000), &paths(10, 661_000)), [1]);
+        assert_eq!(silences.pass(ms(1_000), &paths(1_010, 662_000)), [1], "until a page comes from it");
+        assert!(silences.pass(ms(1_000), &paths(10, 20)).is_empty());
+        assert!((1..60).all(|second| silences.pass(ms(1_000), &paths(1_000 * second, 10)).is_empty()));
+        assert_eq!(silences.pass(ms(1_000), &paths(60_000, 10)), [0]);
     }
 
     #[test]

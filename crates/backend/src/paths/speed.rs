@@ -102,6 +102,17 @@ impl Speed {
         (over_ns > 0).then(|| Duration::from_nanos(self.now_ns().saturating_sub(over_ns)))
     }
 
+    /// A batch of so many pages took so long, alone.
+    #[cfg(test)]
+    pub(super) fn took(&self, pages: u64, time: Duration) {
+        self.over_ns.fetch_max(self.now_ns().max(1), Relaxed);
+        lock(&self.estimate).sample(
+            pages * PAGE_BYTES as u64,
+            true,
+            u64::try_from(time.as_nanos()).unwrap_or(u64::MAX),
+        );
+    }
+
     /// What a page takes alone is not known any more.
     pub(super) fn forget(&self) {
         lock(&self.estimate).forget_best();
