@@ -32,6 +32,8 @@ const STEPS_UP: u64 = 19;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LinkEstimate {
     best_ns: u64,
+    /// That was seen too long ago to be told; it still says how much of a batch's time is the delay.
+    best_is_old: bool,
     mean_ns: u64,
     deviation_ns: u64,
     percentile_ns: u64,
@@ -43,7 +45,16 @@ pub struct LinkEstimate {
 impl LinkEstimate {
     /// Without a sample.
     pub const fn new() -> LinkEstimate {
-        LinkEstimate { best_ns: 0, mean_ns: 0, deviation_ns: 0, percentile_ns: 0, page_ns: 0, ones: 0, batches: 0 }
+        LinkEstimate {
+            best_ns: 0,
+            best_is_old: false,
+            mean_ns: 0,
+            deviation_ns: 0,
+            percentile_ns: 0,
+            page_ns: 0,
+            ones: 0,
+            batches: 0,
+        }
     }
 
     /// So many bytes of pages came, `ns` after they were asked for if they were `alone` on the link as far as is known, or else `ns`
@@ -51,7 +62,7 @@ impl LinkEstimate {
     pub fn sample(&mut self, bytes: u64, alone: bool, ns: u64) {
         let ns = ns.max(1);
         if bytes <= PAGE && alone {
-            self.best_ns = if self.best_ns == 0 { ns } else { ns.min(self.best_ns + self.best_ns / 64 + 1) };
+            self.set_best(ns.min(self.best_ns + self.best_ns / 64 + 1), ns);
             self.one(ns);
         } else if bytes >= BATCH_BYTES_MIN && !(alone && self.ones == 0) {
             let (bytes, link_ns) = if alone { (bytes - PAGE, ns.saturating_sub(self.best_ns)) } else { (bytes, ns) };
@@ -68,8 +79,14 @@ impl LinkEstimate {
     /// A page that was asked for alone took so long beside others on the link: at best it takes no longer.
     pub fn beside_others(&mut self, ns: u64) {
         let ns = ns.max(1);
-        self.best_ns = if self.best_ns == 0 { ns } else { self.best_ns.min(ns) };
+        self.set_best(ns.min(self.best_ns), ns);
         self.one(ns);
+    }
+
+    /// A page took `ns`, so that the best is `best_ns` by what was seen before, if anything was of late.
+    fn set_best(&mut self, best_ns: u64, ns: u64) {
+        let is_known = self.best_ns() > 0;
+        (self.best_ns, self.best_is_old) = (if is_known { best_ns } else { ns }, false);
     }
 
     /// A single page took so long.
@@ -104,7 +121,7 @@ impl LinkEstimate {
 
     /// What a page takes alone was seen too long ago to be trusted: the next sample tells.
     pub fn forget_best(&mut self) {
-        self.best_ns = 0;
+        self.best_is_old = true;
     }
 
     /// Something that takes at least as long as a load of one page took so long.
@@ -121,7 +138,7 @@ impl LinkEstimate {
 
     /// One page alone, at best; it follows upwards slowly.
     pub fn best_ns(&self) -> u64 {
-        self.best_ns
+        if self.best_is_old { 0 } else { self.best_ns }
     }
 
     /// Each further page.
@@ -220,9 +237,13 @@ mod tests {
         estimate.beside_others(8_000);
         assert_eq!(estimate.best_ns(), 8_000);
         estimate.forget_best();
-        assert_eq!(estimate.best_ns(), 0);
+        (0..20).for_each(|_| estimate.sample(16 * PAGE, true, 8_000 + 15 * 1_000));
+        assert_eq!((estimate.best_ns(), estimate.page_ns()), (0, 1_000), "the delay is still none of the pages' time");
         estimate.sample(PAGE, true, 70_000);
         assert_eq!((estimate.best_ns(), estimate.page_ns()), (70_000, 1_000));
+        estimate.forget_best();
+        estimate.beside_others(90_000);
+        assert_eq!(estimate.best_ns(), 90_000);
     }
 
     #[test]

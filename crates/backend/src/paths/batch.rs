@@ -137,7 +137,9 @@ pub(super) struct Beside<'a, 'b> {
 fn try_out(paths: &[(usize, Entered<'_>)], speeds: &mut [(usize, u64)]) {
     let is_known = |(_, path): &(usize, Entered<'_>)| path.loads.one_ns() > 0;
     let begins = usize::from(!paths.iter().any(is_known));
-    let slowest_ns = speeds.iter().map(|(_, page_ns)| *page_ns).max().unwrap_or(0).max(1);
+    // What was seen of a path long ago does not count.
+    let counts = |path: &&(usize, Entered<'_>)| begins > 0 || is_known(path);
+    let slowest_ns = paths.iter().filter(counts).map(|(_, path)| path.page_ns()).max().unwrap_or(0).max(1);
     for ((_, page_ns), path) in speeds.iter_mut().zip(paths).skip(begins) {
         if !is_known(path) {
             *page_ns = slowest_ns.saturating_mul(TRIED_OUT);
