@@ -199,7 +199,7 @@ impl Paths {
             let (moved, refused) = self.move_on(pipeline, path, batch_pages);
             let left = self.enter(path).map_or(0, |path| path.pages.load(SeqCst));
             let rest = pipeline.pace.end(mark(), moved.moved, left);
-            if refused.is_some() {
+            if refused.is_some() || moved.moved == 0 && moved.unreadable > 0 {
                 pipeline.pace.begin_anew();
             }
             (moved, refused, rest)
@@ -215,7 +215,12 @@ impl Paths {
                 Err(format!("{pages} pages cannot be moved from {url}: it does not give them back"))
             }
             None if pages > 0 => Ok(Some(BUSY)),
-            None => Ok(Some(if self.close(path) { Duration::ZERO } else { BUSY })),
+            None if self.close(path) => {
+                // Another path may get its number.
+                lock(&self.emptying).iter_mut().for_each(|pipeline| pipeline.path = None);
+                Ok(Some(Duration::ZERO))
+            }
+            None => Ok(Some(BUSY)),
         }
     }
 
