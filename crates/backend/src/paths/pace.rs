@@ -10,7 +10,8 @@
 //! A rest that takes longer than it was to, because the processors are busy when it is over, is made up for: the next steps follow each other.
 //!
 //! In all, rests take no more than some seconds ([`SPARE_SECONDS`]) beyond what the pages take at the best speed that was seen: steps have at least
-//! the share of the time with which the pages that are left have left by then ([`Deadline`]), whatever that leaves the program.
+//! the share of the time with which the pages that are left have left by then ([`Deadline`]), whatever that leaves the program. That share is
+//! [`SHARE_MAX`] at most, too, so that a long switch takes up to a fifteenth longer.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +27,7 @@ const REST_MIN_SECONDS: f64 = 0.001;
 const AHEAD_SECONDS: f64 = 0.02;
 /// The longest rest: a step in which the whole process was stopped says nothing of the program.
 const REST_MAX_SECONDS: f64 = 1.0;
-/// A path is empty so many seconds after the time that its pages take without rests: a second less than is promised.
+/// A path is empty so many seconds after the time that its pages take without rests, and a fifteenth of that: a second less than is promised.
 const SPARE_SECONDS: f64 = 4.0;
 /// What is older than about twice this is forgotten.
 const WINDOW_SECONDS: f64 = 0.1;
@@ -87,7 +88,7 @@ impl Deadline {
         }
         let time = SPARE_SECONDS + (self.moved_pages + self.left_pages) * self.page_seconds - self.passed;
         let work = self.left_pages * self.worked / self.moved_pages;
-        if time <= work { SHARE_MAX } else { work / time }
+        (work / time.max(work)).min(SHARE_MAX)
     }
 }
 
@@ -253,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_empty_five_seconds_after_the_time_that_its_pages_take() {
+    fn a_path_is_empty_five_seconds_and_a_fifteenth_after_the_time_that_its_pages_take() {
         // Up to a fifth of the time is enough: the program has its part.
         let (took, speed) = emptied(50);
         assert!((1.5..4.0).contains(&took) && speed > 0.65, "{took} and {speed}");
@@ -262,6 +263,12 @@ mod tests {
             assert!(took < work + 5.0 + work / 15.0, "{took} for {work} s of work");
         }
         assert!(emptied(200).0 > 4.0, "what time there is, the program has");
+        // Steps come to have more and more of the time, and never all of it.
+        let share = |passed: f64| {
+            Deadline { passed, worked: 1.0, moved_pages: 1e3, left_pages: 1e3, page_seconds: 1e-3 }.share()
+        };
+        let shares: Vec<f64> = (0..80).map(|passed| share(f64::from(passed) * 0.1)).collect();
+        assert!(shares.is_sorted() && shares[79] <= SHARE_MAX, "{shares:?}");
     }
 
     #[test]
