@@ -161,7 +161,7 @@ impl Paths {
         *guard = Slot::Open(Box::new(Path::new(url.to_owned(), backend, price).placed(self.placement)));
         drop(guard);
         lock(&self.order).push(slot);
-        *lock(&self.ranked) = None;
+        lock(&self.ranking).is_due = true;
         self.tiers();
         self.look_at_costs();
         Ok(())
@@ -171,7 +171,7 @@ impl Paths {
     fn leave(&self, dropped: &[usize]) {
         if !dropped.is_empty() {
             lock(&self.order).retain(|path| !dropped.contains(path));
-            *lock(&self.ranked) = None;
+            lock(&self.ranking).is_due = true;
             self.tiers();
         }
     }

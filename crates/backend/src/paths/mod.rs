@@ -37,7 +37,7 @@ use migrate::{BATCH_PAGES, Staging};
 pub(crate) use path::Path;
 use pipeline::Pipeline;
 use promote::Promotion;
-use rank::{Known, Ranked, Silences};
+use rank::{Known, Ranked, Ranking};
 use spread::Spread;
 use std::cell::RefCell;
 use std::io;
@@ -80,9 +80,8 @@ pub struct Paths {
     /// The paths that take pages, in the order of preference.
     order: Mutex<Vec<usize>>,
     spread: Mutex<Spread>,
-    /// The tiers of `auto`, and when they were found.
-    ranked: Mutex<Option<(Instant, Ranked)>>,
-    silences: Mutex<Silences>,
+    /// The tiers of `auto`.
+    ranking: Mutex<Ranking>,
     table: Table,
     lists: Mutex<Lists>,
     staging: [Pool<Staging>; PATHS_MAX],
@@ -163,8 +162,7 @@ impl Paths {
             served: AtomicU64::new(0),
             order,
             spread: Mutex::default(),
-            ranked: Mutex::default(),
-            silences: Mutex::default(),
+            ranking: Mutex::default(),
             table: Table::new()?,
             lists: Mutex::new(Lists::new(PATHS_MAX)),
             staging: std::array::from_fn(|_| Pool::new(MIGRATIONS_MAX, Staging::new)),
@@ -231,25 +229,26 @@ impl Paths {
             PlacementName::Tiers => self.order().into_iter().map(|path| vec![path]).collect(),
             PlacementName::Spread => vec![self.order()],
             PlacementName::Auto => {
-                let mut ranked = lock(&self.ranked);
-                // Read under the lock: dropping a path changes the order first, and forgets what is ranked then.
+                let mut ranking = lock(&self.ranking);
+                // Read under the lock: a path that is dropped leaves the order first, and then the tiers are due.
                 let order = self.order();
-                if ranked.as_ref().is_none_or(|(found, _)| found.elapsed() >= RANKED_ANEW) {
+                if ranking.is_old() {
                     let now = Instant::now();
-                    let (found, before) = ranked.take().unwrap_or((now, Ranked::default()));
-                    self.forget_silent(now.saturating_duration_since(found), &order);
-                    *ranked = Some((now, self.rank(&before, &order)));
+                    let before = ranking.found.replace(now).unwrap_or(now);
+                    self.forget_silent(&mut ranking, now.saturating_duration_since(before), &order);
+                    ranking.ranked = self.rank(&ranking.ranked, &order);
+                    ranking.is_due = false;
                 }
-                ranked.as_ref().map(|(_, ranked)| ranked.tiers()).unwrap_or_default()
+                ranking.ranked.tiers()
             }
         }
     }
 
     /// Forgets what paths of `order` are from which nothing was loaded for long, `passed` after the last time.
-    fn forget_silent(&self, passed: Duration, order: &[usize]) {
+    fn forget_silent(&self, ranking: &mut Ranking, passed: Duration, order: &[usize]) {
         let idle = |path: &usize| Some((*path, self.enter(*path)?.loads.idle()));
         let paths: Vec<_> = order.iter().filter_map(idle).collect();
-        let forgotten = lock(&self.silences).pass(passed, &paths);
+        let forgotten = ranking.silences.pass(passed, &paths);
         forgotten.into_iter().filter_map(|path| self.enter(path)).for_each(|path| path.loads.forget());
     }
 
@@ -260,7 +259,7 @@ impl Paths {
         let known: Vec<Known> = open.iter().map(|(number, path)| path.known(*number)).collect();
         let ranked = before.next(&known);
         for (number, path) in &open {
-            let tiers = before.tier_of(*number).zip(ranked.tier_of(*number));
+            let tiers = before.tier_of(*number).zip(ranked.place_of(*number));
             path.tier_changes.fetch_add(u64::from(tiers.is_some_and(|(before, now)| before != now)), Relaxed);
         }
         ranked
@@ -654,6 +653,7 @@ mod tests {
     use super::*;
     use crate::samples::{Kind, page};
     use crate::{CodecName, Compressed, Reference};
+    use hinterland_abi::PathChange;
 
     const ROWS: u32 = 20;
 
@@ -684,7 +684,7 @@ mod tests {
         let paths = Paths::new(vec![memory(), memory()], PlacementName::Auto).expect("address space");
         load(&paths, 0, 1, Duration::from_micros(1));
         load(&paths, 1, 1, Duration::from_millis(50));
-        *lock(&paths.ranked) = None;
+        lock(&paths.ranking).is_due = true;
         paths
     }
 
@@ -702,8 +702,7 @@ mod tests {
         };
         assert_eq!(slow(), (2, 0));
         load(&paths, 1, 1, Duration::from_micros(1));
-        let placed = lock(&paths.ranked).take().expect("it was ranked").1;
-        *lock(&paths.ranked) = Some((Instant::now(), paths.rank(&placed, &[0, 1])));
+        lock(&paths.ranking).is_due = true;
         assert_eq!(slow(), (1, 1));
     }
 
@@ -718,10 +717,34 @@ mod tests {
     }
 
     #[test]
+    fn a_path_that_comes_leaves_the_others_in_their_tiers() {
+        let memory = || Arc::new(Reference::new("reference".into(), 1 << 30).expect("address space"));
+        let given = ["0", "1"].map(str::to_owned).to_vec();
+        let opened = given.iter().map(|url| Path::new(url.clone(), memory(), 1.0)).collect();
+        let opener: Opener = Box::new(move |_| Ok((memory(), 1.0)));
+        let paths = Paths::opened(opened, given, PlacementName::Auto, opener).expect("address space");
+        for (second_us, tiers) in [(150, vec![vec![0, 1]]), (220, vec![vec![0, 1]]), (300, vec![vec![0], vec![1]])] {
+            load(&paths, 0, 1, Duration::from_micros(100));
+            paths.enter(1).expect("it is open").loads.forget();
+            load(&paths, 1, 1, Duration::from_micros(second_us));
+            lock(&paths.ranking).is_due = true;
+            assert_eq!(paths.tiers(), tiers, "{second_us}");
+            if second_us == 220 {
+                paths.change(1, vec![PathChange::Add("2".into())]);
+                assert_eq!(paths.change_step(), Some(Duration::ZERO));
+                assert_eq!(paths.tiers(), [[0, 1, 2]], "the new one is tried out beside both");
+                paths.change(2, Vec::new());
+                while paths.change_step().is_some() {}
+                assert_eq!(paths.tiers(), tiers);
+            }
+        }
+    }
+
+    #[test]
     fn a_path_that_was_slow_once_and_is_forgotten_is_tried_out_again() {
         let paths = one_and_a_slow_one();
         let stored_at_second = || {
-            *lock(&paths.ranked) = None;
+            lock(&paths.ranking).is_due = true;
             let pages_there = || paths.enter(1).expect("it is open").pages.load(Relaxed);
             let before = pages_there();
             let mut out = vec![batch::to_be_stored(); 640];
@@ -739,7 +762,7 @@ mod tests {
         load(&paths, 1, 16, Duration::from_millis(200));
         paths.enter(1).expect("it is open").loads.forget();
         assert!((10..30).contains(&stored_at_second()));
-        assert_eq!(row(), (1, 0, 0));
+        assert_eq!(row(), (1, 1, 0), "it came to the first tier");
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub(crate) struct Path {
     /// Pages that came here from lower tiers because they were wanted, and that went to lower ones because they were not.
     pub(super) promoted_pages: AtomicU64,
     pub(super) demoted_pages: AtomicU64,
-    /// How often it came to another tier because measured times changed.
+    /// How often it came to another tier because measured times changed, or were forgotten.
     pub(super) tier_changes: AtomicU64,
     /// It is asked for room again at these times, in nanoseconds since `born`: it was full, or it has failed.
     full_until_ns: AtomicU64,

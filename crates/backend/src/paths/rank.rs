@@ -13,7 +13,7 @@
 //! Scores vary, tiers are to stay: paths of one tier part at [`PARTS`], those of two join at [`JOINS`].
 
 use super::{PATHS_MAX, RANKED_ANEW};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Scores that differ by less are of one kind: measured times differ by half from one minute to the next.
 const ALIKE: f64 = 2.0;
@@ -23,6 +23,23 @@ const JOINS: f64 = 1.6;
 
 /// See the module.
 const FORGOTTEN: Duration = Duration::from_secs(60);
+
+/// The tiers that were found last.
+#[derive(Default)]
+pub(super) struct Ranking {
+    /// `None`: none were.
+    pub(super) found: Option<Instant>,
+    /// They are to be found anew at once, because there are other paths.
+    pub(super) is_due: bool,
+    pub(super) ranked: Ranked,
+    pub(super) silences: Silences,
+}
+
+impl Ranking {
+    pub(super) fn is_old(&self) -> bool {
+        self.is_due || self.found.is_none_or(|found| found.elapsed() >= RANKED_ANEW)
+    }
+}
 
 /// For how long nothing was loaded from each path while pages came from others.
 #[derive(Default)]
@@ -98,6 +115,11 @@ impl Ranked {
     /// The tier that a path has by its score, from 0.
     pub(super) fn tier_of(&self, path: usize) -> Option<usize> {
         self.scored.iter().position(|tier| tier.contains(&path))
+    }
+
+    /// The tier that a path is in, from 0, known or not.
+    pub(super) fn place_of(&self, path: usize) -> Option<usize> {
+        self.tiers().iter().position(|tier| tier.contains(&path))
     }
 
     /// The tiers. What is not known is in the first one, at its end: it is tried out there with a few pages.
