@@ -27,10 +27,49 @@ struct Known {
     resident: bool,
     /// It has left although it was held, and has no entry among the held pages.
     left_early: bool,
-    /// The nearest next use of those that have let it go, and whose that is, until that one asks for it again.
-    next: Option<(u64, usize)>,
+    /// Of those that have let it go and have not asked for it again.
+    next_uses: NextUses,
     /// Tells old entries among those that may leave.
     version: u32,
+}
+
+/// The two nearest next uses of a page, and whose they are. Further ones are not kept: a page has few words.
+#[derive(Clone, Copy, Debug)]
+struct NextUses {
+    at: [u64; 2],
+    of: [u32; 2],
+}
+
+/// No holder.
+const NONE: u32 = u32::MAX;
+
+impl Default for NextUses {
+    fn default() -> NextUses {
+        NextUses { at: [u64::MAX; 2], of: [NONE; 2] }
+    }
+}
+
+impl NextUses {
+    /// Those of these holders alone.
+    fn retain(&mut self, is_kept: impl Fn(usize) -> bool) {
+        let kept = |of: &u32| *of != NONE && is_kept(*of as usize);
+        let NextUses { at, of } = std::mem::take(self);
+        at.into_iter().zip(of).filter(|(_, of)| kept(of)).for_each(|(at, of)| self.add(at, of as usize));
+    }
+
+    /// A holder without a next use here has this one.
+    fn add(&mut self, at: u64, holder: usize) {
+        let of = u32::try_from(holder).unwrap_or(NONE);
+        if self.of[0] == NONE || at < self.at[0] {
+            (self.at, self.of) = ([at, self.at[0]], [of, self.of[0]]);
+        } else if self.of[1] == NONE || at < self.at[1] {
+            (self.at[1], self.of[1]) = (at, of);
+        }
+    }
+
+    fn nearest(&self) -> u64 {
+        self.at[0]
+    }
 }
 
 /// See the module.
@@ -64,7 +103,7 @@ impl Holds {
         self.on_tapes.insert(holder);
         self.active |= bit(holder);
         let known = self.pages.entry(page).or_default();
-        known.next = known.next.filter(|(_, of)| *of != holder);
+        known.next_uses.retain(|of| of != holder);
         known.holders |= bit(holder);
         known.resident |= is_resident;
         known.left_early = false;
@@ -85,17 +124,17 @@ impl Holds {
     }
 
     /// A holder has come to a page's departure, and needs it again at `next_use` ([`u64::MAX`]: never). Of several that have let it go the
-    /// nearest counts.
+    /// nearest counts that are on their tapes; of more than two a further one may be lost when the nearer ones ask for the page again.
     pub(crate) fn release(&mut self, page: PageNo, next_use: u64, holder: usize) {
         // A page that came in another way, while the thread was not on its tape, is likely to be resident.
         let known = self.pages.entry(page).or_insert(Known { resident: true, ..Known::default() });
         known.holders &= !bit(holder);
-        let (nearest, of) = known.next.unwrap_or((u64::MAX, holder)).min((next_use, holder));
-        known.next = Some((nearest, of));
+        known.next_uses.retain(|of| of != holder && self.on_tapes.contains(&of));
+        known.next_uses.add(next_use, holder);
         if known.holders != 0 {
             return;
         }
-        self.may_leave.push((nearest, page, known.version));
+        self.may_leave.push((known.next_uses.nearest(), page, known.version));
         // Old entries are taken out once they are most of all.
         if self.may_leave.len() > 2 * self.pages.len() + SPARE {
             let pages = &self.pages;
@@ -233,6 +272,24 @@ mod tests {
         holds.release(PageNo(3), 200, 0);
         both(&mut holds, 4, [100, 150]);
         assert_eq!([holds.take_furthest(), holds.take_furthest()], [Some(PageNo(3)), Some(PageNo(4))]);
+        // The other one needs it before, also after the first one has held it again.
+        both(&mut holds, 5, [50, 60]);
+        holds.hold(PageNo(5), true, 0);
+        holds.release(PageNo(5), 200, 0);
+        both(&mut holds, 6, [100, 150]);
+        assert_eq!([holds.take_furthest(), holds.take_furthest()], [Some(PageNo(6)), Some(PageNo(5))]);
+    }
+
+    #[test]
+    fn the_next_use_of_a_thread_that_has_left_its_tape_does_not_count() {
+        let mut holds = Holds::default();
+        (0..2).for_each(|holder| holds.hold(PageNo(0), true, holder));
+        holds.release(PageNo(0), 60, 1);
+        holds.suspend(1);
+        holds.release(PageNo(0), u64::MAX, 0);
+        holds.hold(PageNo(1), true, 0);
+        holds.release(PageNo(1), 1000, 0);
+        assert_eq!([holds.take_furthest(), holds.take_furthest()], [Some(PageNo(0)), Some(PageNo(1))]);
     }
 
     #[test]
