@@ -366,8 +366,11 @@ impl TapeSource {
             let (cursor, _) = &self.cursors[index];
             let asked = cursor.asked();
             let goes_further = asked + batch > ahead;
+            if goes_further && cursor.will_fault() || asked >= REACH {
+                return;
+            }
             let room = if goes_further { most.saturating_sub(cursor.fetched_ahead()) } else { batch };
-            if goes_further && cursor.will_fault() || room == 0 || asked >= REACH {
+            if room == 0 {
                 return;
             }
             let is_zeros = |page| zeros.is_some_and(|zeros| zeros.contains(page));
