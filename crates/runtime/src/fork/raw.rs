@@ -111,7 +111,7 @@ unsafe fn call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize)
 /// then the child's end of a pipe is closed.
 fn fork_flagged(flags: usize, words: &ForkWords, make: impl FnOnce(usize) -> c_long) -> c_long {
     let waits = libc::CLONE_VFORK.cast_unsigned() as usize;
-    if flags & libc::CLONE_FILES.cast_unsigned() as usize != 0 && crate::pager().is_some() {
+    if flags & libc::CLONE_FILES.cast_unsigned() as usize != 0 {
         say_that_files_are_not_shared();
     }
     if flags & waits == 0 {
@@ -216,10 +216,13 @@ enum Making {
 }
 
 extern "C" fn making(number: c_long, a: usize, b: usize, c: usize, d: usize) -> Making {
+    if crate::pager().is_none() {
+        return Making::AsItIs;
+    }
     let (here, named) = match number {
         libc::SYS_fork => return Making::Here,
         libc::SYS_clone => (b == 0 && copies_memory(a as u64), named_by_clone(a as u64, c, d)),
-        libc::SYS_clone3 if crate::pager().is_some() => {
+        libc::SYS_clone3 => {
             let Ok(bytes) = clone_args(a, b) else { return Making::Here };
             let args = CloneArgs::of(&bytes);
             let copies = copies_memory(args.flags);
@@ -688,4 +691,25 @@ unsafe fn run_on(stack: *mut c_void, function: Body, argument: *mut c_void) -> !
 /// The end of a cloned child: of all its threads, because ours would live on.
 extern "C" fn end(code: c_int) -> ! {
     crate::exit::_exit(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_managed_makes_its_processes_by_the_kernel_alone() {
+        let (flags, waiting) = (libc::CLONE_FILES | libc::SIGCHLD, libc::CLONE_VFORK | libc::SIGCHLD);
+        let mut args = [0u64; 8];
+        args[0] = u64::from(libc::CLONE_FILES.cast_unsigned());
+        let calls = [
+            (libc::SYS_fork, 0, 0),
+            (libc::SYS_clone, flags.cast_unsigned() as usize, 0),
+            (libc::SYS_clone, waiting.cast_unsigned() as usize, 0),
+            (libc::SYS_clone3, args.as_ptr().addr(), size_of_val(&args)),
+        ];
+        for (number, a, b) in calls {
+            assert!(matches!(making(number, a, b, 0, 0), Making::AsItIs), "{number}");
+        }
+    }
 }
