@@ -1,4 +1,5 @@
-/* Tasks on a stack of malloc's, which is far memory: they read evicted pages from deep in it, read a file by stdio, and allocate.
+/* Tasks on a stack of malloc's, which is far memory: they read evicted pages from deep in it, and those that are no
+ * threads read a file by stdio, and allocate.
  *   task    share the memory alone (CLONE_VM), with nothing of libc's made for them
  *   vfork   the same while the parent sleeps (CLONE_VFORK)
  *   thread  are threads of the process, past libc
@@ -51,7 +52,7 @@ int main(int count, char **words) {
         pid_t pid = clone(task, stack + STACK, CLONE_VM | (is_thread ? of_thread : of_process), "/proc/sys/kernel/pid_max", NULL, NULL, &left);
         int status = 0;
         if (!is_thread) waitpid(pid, &status, 0);
-        while (is_thread && left) usleep(1000);
+        while (is_thread && pid > 0 && left) usleep(1000);
         if (pid < 0 || status || result != 7) printf("round %d: %d, status %#x, result %d\n", round, pid, status, result);
         fill(memory, mebibytes * 256, 3);
         fill(memory, mebibytes * 256, 1);
