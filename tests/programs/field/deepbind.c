@@ -9,6 +9,8 @@
 
 int main(void) {
     enum { BLOCKS = 20000, BYTES = 2048 };
+    // A question: nothing is opened, and nothing said.
+    if (dlopen("libhinterland-absent.so", RTLD_NOW | RTLD_NOLOAD | RTLD_DEEPBIND)) return 97;
     void *library = dlopen("libstdc++.so.6", RTLD_NOW | RTLD_DEEPBIND);
     if (!library) return puts(dlerror()), 98;
     void *(*make)(size_t) = (void *(*)(size_t))dlsym(library, "_Znwm");

@@ -182,7 +182,7 @@ const RUNTIMES: [Case; 14] = [
     .but(Refused("leaves no room to redirect"), AsNatively),
 ];
 
-const WITHOUT_DEEPBIND: Outcome = Named("libstdc++.so.6 is opened without RTLD_DEEPBIND");
+const WITHOUT_DEEPBIND: Outcome = Named("libstdc++.so.6 is to be opened without RTLD_DEEPBIND");
 const TAKEN: Outcome = Refused("something was mapped at 0x490000000000");
 
 const BETWEEN: [Case; 13] = [

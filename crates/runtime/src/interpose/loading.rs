@@ -30,19 +30,20 @@ pub(crate) fn bind_to_ours() {
 }
 
 extern "C" fn next_dlopen(file: *const c_char, flags: c_int) -> *mut c_void {
-    if flags & !FLAGS.load(Relaxed) != 0 && !file.is_null() {
+    let loads = flags & libc::RTLD_NOLOAD == 0;
+    if loads && flags & !FLAGS.load(Relaxed) != 0 && !file.is_null() {
         // SAFETY: dlopen's contract.
         say_without_deepbind(unsafe { CStr::from_ptr(file) });
     }
     NEXT_DLOPEN.find()
 }
 
-/// Once: programs that open one library so open them all.
+/// Once: programs that open one library so open them all. It may yet not be found.
 fn say_without_deepbind(file: &CStr) {
     static SAID: AtomicBool = AtomicBool::new(false);
     if !SAID.swap(true, Relaxed) {
         thread::write_stderr(&format!(
-            "hinterland: {} is opened without RTLD_DEEPBIND, because its calls of malloc must lead to Hinterland's: where it and the program define \
+            "hinterland: {} is to be opened without RTLD_DEEPBIND, because its calls of malloc must lead to Hinterland's: where it and the program define \
              the same name, it uses the program's\n",
             Foreign(&file.to_string_lossy())
         ));
