@@ -55,8 +55,8 @@ const PROBE_EVERY: u64 = 31;
 const FURTHER: u64 = 8;
 /// Looking how much that is takes no time beside a run of so many iterations.
 const LONG_RUN: u64 = 4096;
-/// In `LoopState::walk`: bits of the compiler's word; since the loop was not worth hints, how much of its range was far when it was looked at, or
-/// tried, last; and the count of questions since then.
+/// In `LoopState::walk`: bits of the compiler's word; since the loop was not worth hints, how much of the range was far that it asked for first, or
+/// was tried for last because that was more; and the count of questions.
 const IN_STEPS: u64 = 1;
 const FAR: u64 = 1 << 1;
 const ASKED: u64 = 1 << 8;
@@ -93,7 +93,8 @@ impl LoopState {
         }
     }
 
-    /// Of a loop that is given up: whether so much more of its range is far than before that it is tried again.
+    /// Of a loop that is given up: whether so much more of its range is far that it is tried again, than when that was looked at first since it was
+    /// given up, or when it was tried for this reason last.
     fn is_further(&self, far: u64) -> bool {
         let walk = self.walk.load(Relaxed);
         let before = walk % ASKED / FAR;
