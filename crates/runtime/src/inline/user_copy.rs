@@ -91,33 +91,45 @@ pub(crate) fn write_bytes(address: usize, bytes: &[u8]) -> Result<(), BadAddress
 }
 
 fn copy(number: i64, ours: usize, theirs: usize, bytes: usize) -> Result<(), BadAddress> {
-    if number == libc::SYS_process_vm_writev {
+    let write = number == libc::SYS_process_vm_writev;
+    if write {
         trap::take_back(theirs, bytes);
     }
-    let vector = |start: usize| libc::iovec { iov_base: start as *mut _, iov_len: bytes };
-    let (here, there) = (vector(ours), vector(theirs));
     if !confinement::knows_this_process() {
         return copy_unchecked(number, ours, theirs, bytes);
     }
-    let process = raw::process().unsigned_abs() as usize;
-    for _ in 0..ATTEMPTS {
-        let vectors = [std::ptr::from_ref(&here).addr(), 1, std::ptr::from_ref(&there).addr(), 1];
-        // SAFETY: one of the ranges is ours and has this size, and the kernel checks the other.
-        let done = unsafe { raw::call(number, [process, vectors[0], vectors[1], vectors[2], vectors[3], 0]) };
-        match done {
-            _ if done == bytes.cast_signed() => return Ok(()),
-            done if done >= 0 || done == -(libc::EFAULT as isize) => {
-                let write = number == libc::SYS_process_vm_writev;
-                // Ours may be on a stack that is far.
-                if !(bring_in(theirs, bytes, write) | bring_in(ours, bytes, !write)) {
-                    return Err(BadAddress);
+    let mut copied = copy_once(number, ours, theirs, bytes);
+    if copied == Some(false) {
+        // Ours, and the vectors, may be on a stack that is far.
+        copied = stack_switch::run_blocked(|| {
+            for _ in 0..ATTEMPTS {
+                let copied = copy_once(number, ours, theirs, bytes);
+                if copied != Some(false) || !(bring_in(theirs, bytes, write) | bring_in(ours, bytes, !write)) {
+                    return copied;
                 }
             }
-            // A sandbox forbids the call.
-            _ => return copy_unchecked(number, ours, theirs, bytes),
-        }
+            Some(false)
+        });
     }
-    Err(BadAddress)
+    match copied {
+        Some(true) => Ok(()),
+        Some(false) => Err(BadAddress),
+        None => copy_unchecked(number, ours, theirs, bytes),
+    }
+}
+
+/// Whether the kernel has found all that is to be copied there; `None`: a sandbox forbids the call.
+fn copy_once(number: i64, ours: usize, theirs: usize, bytes: usize) -> Option<bool> {
+    let vector = |start: usize| libc::iovec { iov_base: start as *mut _, iov_len: bytes };
+    let (here, there) = (vector(ours), vector(theirs));
+    let process = raw::process().unsigned_abs() as usize;
+    let arguments = [process, (&raw const here).addr(), 1, (&raw const there).addr(), 1, 0];
+    // SAFETY: one of the ranges is ours and has this size, and the kernel checks the other.
+    match unsafe { raw::call(number, arguments) } {
+        done if done == bytes.cast_signed() => Some(true),
+        done if done >= 0 || done == -(libc::EFAULT as isize) => Some(false),
+        _ => None,
+    }
 }
 
 /// Serves the far pages of a range. False: it has none.
