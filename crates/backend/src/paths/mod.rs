@@ -766,6 +766,22 @@ mod tests {
     }
 
     #[test]
+    fn a_path_that_gives_nothing_back_uses_up_none_of_its_time() {
+        let memory = || Arc::new(Reference::new("reference".into(), 1 << 30).expect("address space"));
+        let paths = Paths::new(vec![memory(), memory()], PlacementName::Tiers).expect("address space");
+        let mut out = [batch::to_be_stored()];
+        paths.store(&[&page(Kind::Random, 1)], Priority::WriteBack, &mut out);
+        let place = paths.table.place(handle_of(*out[0].as_ref().expect("there is room"))).expect("it is there");
+        paths.path_of(place).backend.free(&[place.location]);
+        paths.change(1, vec![PathChange::Drop("0".into())]);
+        for _ in 0..3 {
+            paths.change_step();
+            assert!(paths.obstacle().contains("does not give them back"), "{}", paths.obstacle());
+            assert!(lock(&paths.emptying).as_ref().is_some_and(|pipeline| !pipeline.pace.has_begun()));
+        }
+    }
+
+    #[test]
     fn what_finds_no_row_is_refused_and_takes_no_place() {
         for placement in PlacementName::ALL {
             let memory = |pages: usize| Reference::new("reference".into(), (pages * PAGE_BYTES) as u64);

@@ -145,6 +145,12 @@ impl Pace {
         self.deadline = Deadline::default();
     }
 
+    /// Whether some of the time has passed that what is emptied has.
+    #[cfg(test)]
+    pub(super) fn has_begun(&self) -> bool {
+        self.deadline.passed > 0.0
+    }
+
     fn rested(&mut self, pages: u64, time: Duration) {
         self.resting.add(pages, time);
         self.deadline.passed += time.as_secs_f64();
