@@ -20,6 +20,7 @@ fn reads_back_what_it_writes() {
         ram: "2G".parse().ok(),
         far: vec!["compressed:4G".into(), "file:/tmp/far?size=1G".into()],
         placement: PlacementName::Spread,
+        costs: vec!["file=0.01".into(), "tcp://a:7440=0.25".into()],
         replicas: Some(2),
         encrypt: true,
         insecure_loopback: true,
