@@ -12,17 +12,21 @@ fn is_short(document: &Path) -> bool {
     document == Path::new("README.md") || document.starts_with("docs/guide")
 }
 
-/// What is too long in a document.
+/// What is too long in a document, and blocks of code that are not whole.
 fn too_long(text: &str) -> Vec<String> {
     let (mut found, mut is_code) = (Vec::new(), false);
     for (number, line) in (1..).zip(text.lines()) {
         let is_fence = line.trim_start().starts_with("```");
         is_code ^= is_fence;
+        if is_fence && line.trim_start().contains(' ') {
+            found.push(format!("line {number} has a block of code and its fence"));
+        }
         let columns = line.chars().count();
         if !is_code && !is_fence && !line.starts_with('|') && columns > COLUMNS_MAX {
             found.push(format!("line {number} has {columns} columns, more than {COLUMNS_MAX}"));
         }
     }
+    found.extend(is_code.then(|| "its last block of code has no end".to_owned()));
     let lines = text.lines().count();
     found.extend((lines > LINES_MAX).then(|| format!("it has {lines} lines, more than {LINES_MAX}")));
     found
@@ -54,6 +58,8 @@ fn long_lines_and_long_documents_are_seen() {
     let short = format!("{}\n| {long} |\n```\n{long}\n```\n", "x".repeat(COLUMNS_MAX));
     assert!(too_long(&short).is_empty());
     assert_eq!(too_long(&format!("{short}{long}\n")).len(), 1);
+    assert_eq!(too_long("``` a command ```\n```\n").len(), 1);
+    assert_eq!(too_long("```\na command\n").len(), 1);
     assert!(too_long(&"x\n".repeat(LINES_MAX)).is_empty());
     assert_eq!(too_long(&"x\n".repeat(LINES_MAX + 1)).len(), 1);
 }
