@@ -89,14 +89,13 @@ def measure(sweep: Sweep, size: int) -> dict:
     traces = {microset: sweep.trace(microset) for microset in MICROSETS}
     say({microset: round(traced["seconds"], 2) for microset, traced in traces.items()})
     main = traces[MICROSET]["path"]
-    _, plan, _ = sweep.tape(main, 100)
+    tape, plan, _ = sweep.tape(main, 100)
     peak, references = plan["pages"] * PAGE_BYTES, plan["references"]
     local = lambda percent: peak * percent // 100 // PAGE_BYTES * PAGE_BYTES
     shares = [percent for percent in SHARES if local(percent) >= LOCAL_MIN]
     row = {"program": name, "size_mib": size, "native_seconds": round(sweep.native, 3), "peak_bytes": peak, "references": plan["references"],
            "cpu_seconds": round(sweep.user_seconds, 3), "traced_cpu_seconds": plan["cpu_seconds"], "links": LINKS, "shares": {}, "planned_bytes": {}, "microsets": {},
            "planned_for": {}}
-    tape, _, _ = sweep.tape(main, 100)
     link = LINKS["25 Gb/s"]
     row["all_local_seconds"] = sweep.replay(main, references, peak * 2, tape, [link], ["none"])[link]["none"]["run_seconds"]
     for percent in shares:

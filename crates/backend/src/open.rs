@@ -159,9 +159,11 @@ pub fn stated_cost(written: &str) -> Result<(String, f64), String> {
 /// each of them costs 1.
 fn price(written: &str, scheme: &Scheme, costs: &[(String, f64)]) -> f64 {
     let kind = |url: &str| url.split(':').next().unwrap_or_default().to_owned();
+    let cost_of = |is_it: &dyn Fn(&str) -> bool| costs.iter().find(|(of, _)| is_it(of)).map(|(_, cost)| *cost);
+    // Of another URL of the kind, where neither the URL nor the kind is named.
     let stated = || {
-        let of_url = costs.iter().find(|(of, _)| of == written);
-        of_url.or_else(|| costs.iter().find(|(of, _)| kind(of) == kind(written))).map(|(_, cost)| *cost)
+        let of_kind = || cost_of(&|of| of == kind(written)).or_else(|| cost_of(&|of| kind(of) == kind(written)));
+        cost_of(&|of| of == written).or_else(of_kind)
     };
     let counted = matches!(scheme, Scheme::Compressed { .. } | Scheme::Reference);
     stated().filter(|_| !counted).unwrap_or_else(|| scheme.price())

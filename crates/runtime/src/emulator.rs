@@ -1,11 +1,12 @@
 //! QEMU's emulators of a process (`qemu-x86_64`, `qemu-aarch64`, …): known by their names, because they tell their guests of none.
 //!
-//! The library would begin twice, in the emulator and again in the emulation, which hands `LD_PRELOAD` on and knows no userfaultfd.
+//! The library would begin twice, in the emulator and again in the emulation, which hands `LD_PRELOAD` on and knows no userfaultfd. An
+//! emulator that is linked statically loads no library, so that one is not known.
 
 use hinterland_abi::variables;
 
 /// Processors, as QEMU's targets for Linux begin (`linux-user/` in its sources). Its other programs are `qemu-system-…`, `qemu-img` and the like.
-const PROCESSORS: [&str; 18] = [
+const PROCESSORS: [&str; 20] = [
     "aarch64",
     "alpha",
     "arm",
@@ -17,6 +18,7 @@ const PROCESSORS: [&str; 18] = [
     "m68k",
     "microblaze",
     "mips",
+    "nios2",
     "or1k",
     "ppc",
     "riscv",
@@ -24,6 +26,7 @@ const PROCESSORS: [&str; 18] = [
     "sh4",
     "sparc",
     "x86_64",
+    "xtensa",
 ];
 
 /// The name of this process's program, if it is an emulator.

@@ -53,7 +53,7 @@ impl Reference {
 /// Why pages have no content any more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cause {
-    /// The program freed them. What is not local is dropped; a local page keeps its frame for the next allocation there.
+    /// The program freed them. What is not local is dropped; a local page keeps its frame for the next allocation there, unless frames are wanted.
     Freed,
     /// They read as zero from now on: madvise(2), or the allocator.
     Discarded,

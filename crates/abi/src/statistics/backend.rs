@@ -34,7 +34,7 @@ statistics! {
             recompression_saved_bytes: Bytes = "Bytes that these took less than before.";
             promoted_pages: Pages = "Pages that came from lower tiers because they were wanted again.";
             demoted_pages: Pages = "Pages that went to lower tiers to make room.";
-            tier_changes: Events = "How often the path came to another tier because measured times changed.";
+            tier_changes: Events = "How often the path came to another tier because measured times changed or were forgotten.";
             losses: Events = "Losses of a memory node.";
             rebuilt_pages: Pages = "Pages copied to a memory node in place of lost replicas.";
             hedged_loads: Events = "Loads that were sent to another memory node, too, because this one was late.";

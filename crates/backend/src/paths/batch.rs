@@ -133,7 +133,7 @@ pub(super) struct Beside<'a, 'b> {
     pub(super) done: &'b RefCell<Done<'b>>,
 }
 
-/// Of paths that were never loaded from, but for the first one where that holds for all, a few pages are to show what they are.
+/// Of paths that were never loaded from, or for long, but for the first one where that holds for all, a few pages are to show what they are.
 fn try_out(paths: &[(usize, Entered<'_>)], speeds: &mut [(usize, u64)]) {
     let is_known = |(_, path): &(usize, Entered<'_>)| path.loads.one_ns() > 0;
     let begins = usize::from(!paths.iter().any(is_known));

@@ -137,7 +137,7 @@ pub struct OnPath {
     pub url: String,
     /// Its tier in the end, from 1.
     pub tier: u64,
-    /// How often it came to another one because measured times changed.
+    /// How often it came to another one because measured times changed or were forgotten.
     pub tier_changes: u64,
     /// A page that is loaded alone from there, where it was measured.
     pub load_one_ns: u64,

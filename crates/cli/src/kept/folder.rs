@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Each file is written beside its place and renamed, so that of runs at the same time the last one counts, and none is there in part. All
-//! together take 1 GiB at most: those that were not used for the longest time go, of the run that is beginning its tapes, too. Runs that are being recorded
-//! have half of that together, and what is kept has what they leave, half of it at least.
+//! together take 1 GiB: those that were not used for the longest time go, of the run that is beginning its tapes, too. A run that is
+//! recorded has what others have left of half of that when it begins, and what is kept has what recorded runs leave, half of it at least.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, Permissions};
@@ -132,9 +132,11 @@ impl Folder {
 
     /// Makes room for a run that is to be recorded; bytes that it may take. `None`: the runs that are being recorded leave too little.
     pub fn room_to_record(&self, bytes_max: u64) -> Option<u64> {
-        self.bound("", bytes_max / 2);
+        self.remove_left_behind();
         let room = (bytes_max / 2).saturating_sub(self.recorded_bytes());
-        (room > bytes_max / USEFUL_PART).then_some(room)
+        let room = (room > bytes_max / USEFUL_PART).then_some(room)?;
+        self.bound("", bytes_max / 2);
+        Some(room)
     }
 
     /// What kept files may take.
@@ -152,12 +154,20 @@ impl Folder {
         self.new_folders().into_iter().map(|path| Folder(path).bytes_of(|_| true)).sum()
     }
 
+    /// Removes what launchers that were killed have recorded.
+    fn remove_left_behind(&self) {
+        for folder in self.new_folders() {
+            // Locked until it is gone: a launcher that has just made it waits, and begins another one.
+            if let Some(_lock) = left_behind(&folder) {
+                let _ = fs::remove_dir_all(folder);
+            }
+        }
+    }
+
     /// Makes room: of the keys other than `but`, those that were used least lately go, until kept files take no more than `bytes_max`; then tapes of
     /// `but`, all except the one that was used last.
     fn bound(&self, but: &str, bytes_max: u64) {
-        for folder in self.new_folders().into_iter().filter(|folder| is_left_behind(folder)) {
-            let _ = fs::remove_dir_all(folder);
-        }
+        self.remove_left_behind();
         let is_abandoned = |written: &SystemTime| written.elapsed().is_ok_and(|idle| idle > ABANDONED);
         let mut keys: BTreeMap<String, (SystemTime, u64, Vec<PathBuf>)> = BTreeMap::new();
         let mut own_tapes = Vec::new();
@@ -225,12 +235,10 @@ impl NewFolder {
     }
 }
 
-/// Whether a new folder is of a launcher that was killed: the lock in it is free, or is not there.
-fn is_left_behind(folder: &Path) -> bool {
-    match File::open(folder.join(LOCK)) {
-        Ok(lock) => lock.try_lock().is_ok(),
-        Err(error) => error.kind() == ErrorKind::NotFound,
-    }
+/// The lock of a new folder whose launcher was killed: it is free, or was not made.
+fn left_behind(folder: &Path) -> Option<File> {
+    let lock = File::options().create(true).append(true).open(folder.join(LOCK)).ok()?;
+    lock.try_lock().is_ok().then_some(lock)
 }
 
 fn is_new(path: &Path) -> bool {

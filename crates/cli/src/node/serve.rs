@@ -51,7 +51,7 @@ pub fn run(args: &ServeArgs) -> Result<(), NodeError> {
     print::text(&format!("listening on {node}, lending {lends}\n"))?;
     listening.node().warn_of_what_is_not_there();
     if matches!(node, Endpoint::Tcp { .. }) && options.link_bits_per_second.is_none() {
-        tracing::warn!(
+        tracing::info!(
             "replies go out as they come: what one program streams holds others' faults up; --link RATE has them take turns"
         );
     }

@@ -123,7 +123,7 @@ pub struct Damage {
 /// Pages whose content was given up, by reason.
 #[derive(Serialize)]
 pub struct DiscardFigures {
-    /// The program freed them; what was local kept its frame.
+    /// The program freed them; what was local kept its frame, unless frames were wanted.
     pub freed: u64,
     /// By madvise(2), or by the allocator.
     pub discarded: u64,

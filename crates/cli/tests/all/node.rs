@@ -446,11 +446,11 @@ fn verify(path: &std::path::Path) {
 }
 
 #[test]
-fn a_node_without_a_rate_of_its_link_warns_that_replies_go_out_as_they_come() {
-    let warns = |more: &[&str]| {
+fn a_node_without_a_rate_of_its_link_says_that_replies_go_out_as_they_come() {
+    let says = |more: &[&str]| {
         Node::start(&[&ANYWHERE[..], more].concat(), None).end().contains("--link RATE has them take turns")
     };
-    assert!(warns(&[]) && !warns(&["--link", "10Gb/s"]));
+    assert!(says(&[]) && !says(&["--link", "10Gb/s"]));
 }
 
 #[test]

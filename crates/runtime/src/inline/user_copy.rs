@@ -5,6 +5,7 @@
 
 use super::stacks::stack_switch;
 use super::{raw, trap};
+use crate::errno::Preserved;
 use hinterland_sys::confinement;
 use hinterland_sys::thread::SignalsBlocked;
 use hinterland_units::PAGE_BYTES;
@@ -137,8 +138,8 @@ fn bring_in(address: usize, bytes: usize, write: bool) -> bool {
     let first = address & !(PAGE_BYTES - 1);
     let pages = (first..address.saturating_add(bytes)).step_by(PAGE_BYTES);
     stack_switch::run_blocked(|| {
-        // A handler of the program must not run while this thread owns a page.
-        let _signals = SignalsBlocked::new();
+        // A handler of the program must not run while this thread owns a page, and a call that succeeds leaves `errno` alone.
+        let (_signals, _errno) = (SignalsBlocked::new(), Preserved::new());
         pages.fold(false, |any, page| any | trap::serve(page, write))
     })
 }

@@ -24,8 +24,8 @@ pub fn trials() -> Vec<Trial> {
     add("certain", no_llvm, Box::new(certain));
     add("deep", no_llvm, Box::new(deep));
     add("fused", no_llvm, Box::new(fused));
-    add("linked", no_llvm, Box::new(linked));
-    add("across", no_llvm, Box::new(across));
+    add("linked", no_lld, Box::new(linked));
+    add("across", no_lld, Box::new(across));
     add("shapes", no_llvm, Box::new(shapes));
     add("templates", no_llvm, Box::new(templates));
     add("programs", no_llvm, Box::new(programs));
@@ -44,6 +44,11 @@ pub fn no_llvm() -> Option<String> {
     missing.map(|name| format!("{name} is not installed (./dev setup, where the distribution has LLVM 22)"))
 }
 
+/// Why nothing can be linked by LLVM's linker with the plugin.
+fn no_lld() -> Option<String> {
+    no_llvm().or_else(|| skips::find("ld.lld-22").is_none().then(|| "ld.lld-22 is not installed".to_owned()))
+}
+
 /// A rustc whose bitcode the linker with the plugin reads.
 pub fn no_rust() -> Option<String> {
     let has_llvm = |rustc: &str| {
@@ -51,8 +56,7 @@ pub fn no_rust() -> Option<String> {
         String::from_utf8_lossy(&said.stdout).contains("LLVM version: 22.").then_some(())
     };
     let no_rustc = has_llvm("rustc").is_none().then(|| "rustc has another LLVM than 22".to_owned());
-    let no_lld = skips::find("ld.lld-22").is_none().then(|| "ld.lld-22 is not installed".to_owned());
-    no_llvm().or(no_lld).or(no_rustc)
+    no_lld().or(no_rustc)
 }
 
 pub fn no_far_llvm() -> Option<String> {
