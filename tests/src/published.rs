@@ -63,10 +63,11 @@ pub fn runtimes_table(results: &Value) -> String {
     let none = Vec::new();
     let rows = results["rows"].as_array().unwrap_or(&none);
     for runtime in runtimes::ALL {
-        let of =
-            |path: &str| rows.iter().find(|row| row["runtime"] == runtime.scenario.name && row["fault_path"] == path);
+        let of_it = || rows.iter().filter(|row| row["runtime"] == runtime.scenario.name);
+        // One that was to take this path, which a run without statistics does not tell; else one that took it.
+        let of = |path: &str| ["path", "fault_path"].iter().find_map(|name| of_it().find(|row| row[*name] == path));
         let found = PATHS[..2].iter().map(|path| of(path)).collect::<Vec<_>>();
-        let Some(first) = found.iter().flatten().next() else { continue };
+        let Some(first) = of_it().next() else { continue };
         let mib = first["native_anonymous_peak_bytes"].as_u64().unwrap_or(0) / MIB;
         let native = first["native_seconds"].as_f64().unwrap_or(0.0);
         let _ = write!(text, "| {} | {mib} | {native:.1} |", runtime.scenario.name);
@@ -114,6 +115,10 @@ mod tests {
         .to_string()
     }
 
+    fn table(rows: &[String]) -> String {
+        runtimes_table(&runtimes(&last_rows(&rows.join("\n")).unwrap()))
+    }
+
     #[test]
     fn the_last_run_on_each_path_is_in_the_table_and_what_did_not_run_has_a_reason() {
         let text =
@@ -124,5 +129,19 @@ mod tests {
         let table = runtimes_table(&results);
         assert!(table.contains("\n| perl | 250 | 1.0 | 3.0 | 12345 | had no major fault | |\n"), "{table}");
         assert!(table.contains("\n- mariadb: "), "{table}");
+    }
+
+    #[test]
+    fn a_run_that_failed_has_no_statistics_and_is_in_the_table() {
+        let failed = row("inline", 0.0, "ended with 125")
+            .replace(r#""stats":{"fault_path":"inline","major_faults":12345}"#, r#""stats":null"#);
+        assert!(failed.contains("null"), "{failed}");
+        let of_auto = |path: &str| row(path, 7.0, "ok").replacen(&format!(r#""path":"{path}""#), r#""path":"auto""#, 1);
+        let [monitor, auto] = [row("monitor", 3.0, "ok"), of_auto("inline")];
+        let line = "\n| perl | 250 | 1.0 | 3.0 | 12345 | ended with 125 | |\n";
+        let with_auto = table(&[monitor, failed, auto.clone()]);
+        assert!(with_auto.contains(line), "{with_auto}");
+        let of_auto_alone = table(&[auto]);
+        assert!(of_auto_alone.contains("\n| perl | 250 | 1.0 | – | – | 7.0 | 12345 |\n"), "{of_auto_alone}");
     }
 }
