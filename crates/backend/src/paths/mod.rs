@@ -588,7 +588,8 @@ impl Backend for Paths {
 
     fn usage(&self, rows: &mut Vec<BackendUsage>) {
         let first = rows.len();
-        let tiers = self.tiers();
+        // One path alone is in no tier, however many rows it has.
+        let tiers = Some(self.tiers()).filter(|tiers| tiers.concat().len() > 1).unwrap_or_default();
         let tier = |path: usize| tiers.iter().position(|tier| tier.contains(&path)).map_or(0, |tier| tier as u64 + 1);
         for path in 0..PATHS_MAX {
             match &*self.slot(path) {
@@ -707,13 +708,16 @@ mod tests {
     }
 
     #[test]
-    fn each_row_of_a_path_has_its_tier() {
+    fn each_row_of_one_of_several_paths_has_its_tier() {
         let memory = || Arc::new(Reference::new("reference".into(), 1 << 30).expect("address space"));
-        let two = Paths::new(vec![memory(), memory()], PlacementName::Tiers).expect("address space");
-        let paths = Paths::new(vec![Arc::new(two), memory()], PlacementName::Tiers).expect("address space");
-        let mut rows = Vec::new();
-        paths.usage(&mut rows);
-        assert_eq!(rows.iter().map(|row| row.tier).collect::<Vec<_>>(), [1, 1, 2]);
+        let two = || Arc::new(Paths::new(vec![memory(), memory()], PlacementName::Tiers).expect("address space"));
+        let tiers = |paths: Vec<Arc<dyn Backend>>| {
+            let mut rows = Vec::new();
+            Paths::new(paths, PlacementName::Tiers).expect("address space").usage(&mut rows);
+            rows.iter().map(|row| row.tier).collect::<Vec<_>>()
+        };
+        assert_eq!(tiers(vec![two(), memory()]), [1, 1, 2]);
+        assert_eq!(tiers(vec![two()]), [0, 0]);
     }
 
     #[test]

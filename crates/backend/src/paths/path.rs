@@ -76,7 +76,7 @@ impl Path {
         }
     }
 
-    /// Appends its rows: a pool has one for each memory node. Each has the path's `tier`, from 1, and the times that decide it; the first one what
+    /// Appends its rows: a pool has one for each memory node. Each has the path's `tier`, from 1, or 0, and the times that decide it; the first one what
     /// has moved between tiers.
     pub(super) fn usage(&self, tier: u64, rows: &mut Vec<BackendUsage>) {
         let first = rows.len();
