@@ -2,8 +2,7 @@
 //! walked may leave before others, those of allocations that are walked in steps and those of all that the functions walk.
 
 use crate::plan::{Eviction, Function, Plan, Site};
-use crate::profile::{ProfileFile, choose};
-use std::collections::HashSet;
+use crate::profile::{ProfileFile, choose, lies_at};
 
 /// What a round tries.
 #[derive(Debug, PartialEq)]
@@ -20,8 +19,8 @@ pub struct Widening {
     largest: f64,
     step: f64,
     depth: usize,
-    /// Functions that were tried, by module, name and file: what was rolled back is not tried again.
-    tried: HashSet<(String, String, String)>,
+    /// Functions that were tried: what was rolled back is not tried again.
+    tried: Vec<Function>,
     /// A word on the eviction of allocations was tried.
     has_tried_sites: bool,
     /// Words on eviction that were tried.
@@ -34,7 +33,7 @@ const EVICTIONS: [(Eviction, &str); 2] = [(Eviction::Never, "evict = \"never\"")
 
 impl Widening {
     pub fn new(worst: f64, largest: f64, step: f64, depth: usize) -> Widening {
-        Widening { worst, largest, step, depth, tried: HashSet::new(), has_tried_sites: false, evictions: 0 }
+        Widening { worst, largest, step, depth, tried: Vec::new(), has_tried_sites: false, evictions: 0 }
     }
 
     /// The next plan, from the best one so far and a profile of the program that was built with it; only functions in files that
@@ -56,17 +55,16 @@ impl Widening {
             // All of it was looked at once both are whole.
             let next = |part: f64| if part < 1.0 { (part + self.step).min(1.0) } else { 2.0 };
             (self.worst, self.largest) = (next(self.worst), next(self.largest));
-            let name = |function: &Function| (function.module.clone(), function.name.clone(), function.file.clone());
-            let is_there = |function: &Function| best.functions.iter().any(|there| name(there) == name(function));
-            let functions: Vec<Function> = chosen
-                .functions
-                .into_iter()
-                .filter(|function| is_compiled(&function.module) && !is_there(function))
-                .filter(|function| self.tried.insert(name(function)))
-                .collect();
+            let is_new = |function: &Function| {
+                !best.functions.iter().chain(&self.tried).any(|there| names_the_same(there, function))
+            };
+            let functions = chosen.functions.into_iter();
+            let functions: Vec<Function> =
+                functions.filter(|function| is_compiled(&function.module) && is_new(function)).collect();
             if functions.is_empty() {
                 continue;
             }
+            self.tried.extend_from_slice(&functions);
             let what = format!("worst {:.0} %, largest {:.0} %", worst * 100.0, largest * 100.0);
             let sites = new_sites(best, chosen.sites);
             let mut plan = Plan { program: chosen.program, build_id: chosen.build_id, measured: None, ..best.clone() };
@@ -107,10 +105,21 @@ impl Widening {
     }
 }
 
-/// Those that the plan does not have.
+/// Whether a plan with the first names the second, too, or the other way round: one that has a file is named without it as long as no other of its name
+/// has waited.
+fn names_the_same(one: &Function, other: &Function) -> bool {
+    let [a, b] = [one, other].map(|function| function.file.as_str());
+    let has_same_file = a.is_empty() || b.is_empty() || lies_at(a, b) || lies_at(b, a);
+    (&one.module, &one.name) == (&other.module, &other.name) && has_same_file
+}
+
+/// Those that the plan does not have. Column 0 is any.
 fn new_sites(plan: &Plan, sites: Vec<Site>) -> Vec<Site> {
-    let place = |site: &Site| (site.function.clone(), site.line, site.column);
-    sites.into_iter().filter(|site| plan.sites.iter().all(|there| place(there) != place(site))).collect()
+    let is_there = |site: &Site, there: &Site| {
+        let has_same_column = site.column == 0 || there.column == 0 || site.column == there.column;
+        (&site.function, site.line) == (&there.function, there.line) && has_same_column
+    };
+    sites.into_iter().filter(|site| !plan.sites.iter().any(|there| is_there(site, there))).collect()
 }
 
 #[cfg(test)]
@@ -161,6 +170,37 @@ mod tests {
         assert_eq!(all.len(), 5, "and then eviction");
         let evict = |at: usize, word| rest[at].plan.functions.iter().all(|function| function.evict == Some(word));
         assert!(evict(3, Eviction::Never) && evict(4, Eviction::Soon));
+    }
+
+    #[test]
+    fn what_was_tried_under_its_name_alone_is_not_tried_again_by_its_file() {
+        let (mut profile, none) = (profile(), Plan { version: 1, ..Plan::default() });
+        let mut widening = Widening::new(0.1, 1.0, 0.9, 2);
+        let best = widening.next(&none, &profile, &|_| true).unwrap().plan;
+        assert_eq!((names(&best), best.functions[0].file.as_str()), (vec!["f0"], ""));
+        // Others of that name wait.
+        for file in ["/src/a.c", "/src/b.c"] {
+            let mut named = profile.functions[0].clone();
+            named.file = Some(file.into());
+            profile.functions.push(named);
+        }
+        let more = widening.next(&none, &profile, &|_| true).unwrap().plan;
+        assert!(more.functions.len() == 9 && !names(&more).contains(&"f0"), "it was rolled back: {more:?}");
+        let all = |best: &Plan| Widening::new(1.0, 1.0, 1.0, 2).next(best, &profile, &|_| true).unwrap().plan;
+        assert_eq!(all(&best).functions.len(), 10, "it is there");
+        // By its file it names no other.
+        let named = Plan { functions: vec![Function { file: "a.c".into(), ..best.functions[0].clone() }], ..best };
+        let files =
+            |plan: &Plan| plan.functions.iter().map(|function| function.file.clone()).collect::<Vec<_>>().concat();
+        assert_eq!(files(&all(&named)), "a.cb.c");
+    }
+
+    #[test]
+    fn a_site_without_a_column_is_there_for_any() {
+        let site = |line: u32, column: u32| Site { function: "make".into(), line, column, ..Site::default() };
+        let there = Plan { sites: vec![site(3, 0), site(4, 7)], ..Plan::default() };
+        let sites = vec![site(3, 5), site(4, 0), site(4, 7), site(4, 8), site(5, 0)];
+        assert_eq!(new_sites(&there, sites), [site(4, 8), site(5, 0)]);
     }
 
     #[test]

@@ -15,7 +15,7 @@ mod report;
 mod symbols;
 
 pub use file::ProfileFile;
-pub use plan::{HEAD, PlanArgs, choose, part, run as plan};
+pub use plan::{HEAD, PlanArgs, choose, lies_at, part, run as plan};
 pub use record::{ProfileArgs, Profiling, Taken, run as profile};
 pub use report::{ReportArgs, run as report};
 

@@ -183,7 +183,7 @@ fn end_of_file<'a>(file: &ProfileFile, function: &'a Function) -> &'a str {
 }
 
 /// Whether a path is, or ends with, those parts.
-fn lies_at(path: &str, end: &str) -> bool {
+pub fn lies_at(path: &str, end: &str) -> bool {
     path.strip_suffix(end).is_some_and(|before| before.is_empty() || before.ends_with('/'))
 }
 
