@@ -42,6 +42,11 @@ impl Merged {
         self.get(variable).map_or_else(|| variable.to_owned(), |found| found.origin.clone())
     }
 
+    /// Whether a flag says it.
+    pub fn is_flag(&self, variable: &str) -> bool {
+        self.get(variable).is_some_and(|found| found.origin.starts_with("--"))
+    }
+
     /// Refuses a setting where it was written.
     pub fn refuse(&self, variable: &str, why: impl ToString) -> Error {
         Error::Setting { origin: self.origin(variable), why: why.to_string() }

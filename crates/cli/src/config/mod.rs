@@ -3,6 +3,7 @@
 //! Each source gives text for some of the same settings (`hinterland_abi::SETTINGS`); the first source that has one wins, and the
 //! table's reader turns the text into a value, so a wrong value is refused in the same words wherever it stands.
 
+mod costs;
 pub mod example;
 mod file;
 pub mod flags;
@@ -10,7 +11,6 @@ mod merge;
 #[cfg(test)]
 mod tests;
 
-use crate::advise::stated_costs;
 use crate::args::RunArgs;
 use crate::error::{Error, complain};
 use crate::host::Host;
@@ -18,8 +18,8 @@ use crate::kept::Kept;
 use crate::launch::tape::RunTapes;
 use crate::node;
 use crate::tape::RunTrace;
-use hinterland_abi::{GranularityName, LauncherSettings, PlacementName, Settings, parse_block, parse_cpus, variables};
-use hinterland_backend::{Scheme, stated_cost};
+use hinterland_abi::{GranularityName, LauncherSettings, Settings, parse_block, parse_cpus, variables};
+use hinterland_backend::Scheme;
 use hinterland_sys::FeatureSet;
 use hinterland_tls::{ClientCredentials, Sources};
 use hinterland_units::{Budget, BudgetError, ByteCount, PAGE_BYTES, Slowdown};
@@ -138,7 +138,8 @@ fn resolve_merged(
     let credentials = read_credentials(&mut settings, merged)?;
     let protection = Protection::of(credentials.is_some(), settings.insecure_loopback);
     resolve_urls(&mut settings.far, protection).map_err(|why| merged.refuse(variables::FAR, why))?;
-    state_costs(&mut settings).map_err(|why| merged.refuse(variables::COSTS, why))?;
+    let names = FarNames { protection, replicas: settings.replicas };
+    let costs = costs::state(&mut settings, names, merged).map_err(|why| merged.refuse(variables::COSTS, why))?;
     if let Some(replicas) = settings.replicas {
         set_replicas(&mut settings.far, replicas).map_err(|why| merged.refuse(variables::REPLICAS, why))?;
     }
@@ -182,7 +183,8 @@ fn resolve_merged(
     }
     let origin = |variable| merged.get(variable).map(|found| found.origin.clone());
     let tapes_are = if trace.is_some() { "the trace of the run" } else { "a tape of the run" };
-    let read = files_read(merged, &settings, tapes.as_ref(), tapes_are);
+    let mut read = files_read(merged, &settings, tapes.as_ref(), tapes_are);
+    read.extend(costs.into_iter().map(|path| ("the cost file of the run", path)));
     Ok(RunConfig {
         settings,
         credentials,
@@ -206,23 +208,6 @@ fn resolve_merged(
         far_origin: merged.origin(variables::FAR),
         read,
     })
-}
-
-/// Puts what files for `--costs` say in their place: the library reads none. Where pages do not go by costs, nothing looks at them.
-fn state_costs(settings: &mut Settings) -> Result<(), String> {
-    if settings.placement != PlacementName::Auto {
-        return Ok(());
-    }
-    let mut stated = Vec::new();
-    for written in &settings.costs {
-        match stated_cost(written) {
-            Ok(_) => stated.push(written.clone()),
-            Err(why) if written.contains('=') && !Path::new(written).exists() => return Err(why),
-            Err(_) => stated.extend(stated_costs(Path::new(written))?),
-        }
-    }
-    settings.costs = stated;
-    Ok(())
 }
 
 /// The files that a run's settings name, each with what it is, in words.
@@ -290,8 +275,7 @@ fn resolve_urls(urls: &mut [String], protection: Protection) -> Result<(), Strin
 
 /// Refuses flags for the pace of a tape where none is named. In a variable or the settings file they hold for the runs that follow one.
 fn refuse_paces_of_no_tape(tape: &str, merged: &Merged) -> Result<(), Error> {
-    let is_flag = |variable: &&str| merged.get(variable).is_some_and(|found| found.origin.starts_with("--"));
-    match [variables::TAPE_BATCH, variables::TAPE_LOOKAHEAD].into_iter().find(is_flag) {
+    match [variables::TAPE_BATCH, variables::TAPE_LOOKAHEAD].into_iter().find(|variable| merged.is_flag(variable)) {
         Some(variable) if tape.is_empty() => {
             let why = "it is about following a tape, and none is named: give one with --tape FILE, or leave it out";
             Err(merged.refuse(variable, why))

@@ -270,7 +270,12 @@ fn each_setting_means_the_same_as_flag_as_variable_and_in_the_file() {
         // As the pace of a tape wants a tape.
         let paces = [variables::TAPE_BATCH, variables::TAPE_LOOKAHEAD].contains(&setting.variable);
         let followed = if paces { file_of_tape.as_str() } else { "" };
-        let plain = |file: &str| Machine::new(file).with(variables::FAR, pool).with(variables::TAPE, followed);
+        // And costs pages that go by them.
+        let placement = if setting.variable == variables::COSTS { "auto" } else { "" };
+        let plain = |file: &str| {
+            let settings = [(variables::FAR, pool), (variables::TAPE, followed), (variables::PLACEMENT, placement)];
+            settings.iter().fold(Machine::new(file), |machine, (variable, value)| machine.with(variable, value))
+        };
         let flag = setting.flag();
         let words = if setting.form == Form::Switch { vec![flag.as_str()] } else { vec![flag.as_str(), text] };
         // Where prefetcher and budgets were chosen is told, so it differs.
@@ -502,7 +507,31 @@ fn costs_of_a_file_are_put_in_its_place_where_pages_go_by_costs() {
         let said = with(words).unwrap_err();
         assert!(said.contains("--costs") && said.contains(why), "{said}");
     };
-    assert_eq!(with(&["--costs", "/nowhere/costs.toml"]).unwrap(), ["/nowhere/costs.toml"], "nothing looks at it");
     refused(&["--placement", "auto", "--costs", "file=0"], "'file=0' states no cost");
     refused(&["--placement", "auto", "--costs", "/nowhere/costs.toml"], "/nowhere/costs.toml: ");
+    refused(&["--placement", "auto", "--costs", "tpc=0.2"], "there is no backend 'tpc'");
+    refused(&["--costs", "file=0.01"], "with --placement auto alone");
+    let elsewhere = Machine::new("").with(variables::COSTS, "/nowhere/costs.toml");
+    assert_eq!(elsewhere.resolve(&flags(&[])).unwrap().settings.costs, ["/nowhere/costs.toml"], "nothing looks at it");
+    let blank = format!("version = 1\n{}", backend("a", "far = \"file:/a b\"\n"));
+    std::fs::write(&file, blank).unwrap();
+    refused(&["--placement", "auto", "--costs", &file], "'file:/a b=0.25' contains a space");
+}
+
+/// The library compares the URLs of costs with those of paths.
+#[test]
+fn costs_are_of_the_urls_by_which_the_library_knows_the_paths() {
+    let machine = Machine::new("");
+    let costs = machine.dir.path().join("costs.toml").display().to_string();
+    let backend = "[[backend]]\nname = \"a\"\nlink = \"ssd\"\ncost = 0.25\nfar = \"file:far?size=1G\"\n";
+    std::fs::write(&costs, format!("version = 1\n{backend}")).unwrap();
+    let [pair, one] = ["tcp://localhost:1,tcp://localhost:2", "tcp://localhost:3?replicas=1"];
+    let stated = [format!("{pair}=0.1"), format!("{one}=0.6")];
+    let far = ["--far", "file:far?size=1G", "--far", pair, "--far", one, "--replicas", "2", "--insecure-loopback"];
+    let by_costs = ["--placement", "auto", "--costs", &costs, "--costs", &stated[0], "--costs", &stated[1]];
+    let settings = machine.resolve(&flags(&[&far[..], &by_costs].concat())).unwrap().settings;
+    let wanted = settings.far.iter().zip(["0.25", "0.1", "0.6"]).map(|(url, cost)| format!("{url}={cost}"));
+    assert_eq!(settings.costs, wanted.collect::<Vec<_>>());
+    let is_known = |url: &String| url.starts_with("file:/") || url.starts_with("tcp://127.0.0.1:");
+    assert!(settings.far.iter().all(is_known), "{:?}", settings.far);
 }

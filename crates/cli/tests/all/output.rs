@@ -95,7 +95,10 @@ fn no_run_replaces_what_it_reads_nor_one_output_the_other() {
     assert!(hinterland(here, &["tape", "app.trace", "--local", "16M", "-o", "app.tape"]).status.success());
     fs::write(here.join("far.key"), [7; 32]).unwrap();
     fs::set_permissions(here.join("far.key"), fs::Permissions::from_mode(0o600)).unwrap();
-    for (name, content) in [("c.toml", ""), ("prog.plan", "p"), ("lib.so", "l"), ("prog", "#!/bin/sh\n")] {
+    let costs = "version = 1\n[[backend]]\nname = \"a\"\nlink = \"ssd\"\ncost = 0.1\n";
+    for (name, content) in
+        [("c.toml", ""), ("prog.plan", "p"), ("lib.so", "l"), ("costs", costs), ("prog", "#!/bin/sh\n")]
+    {
         fs::write(here.join(name), content).unwrap();
     }
     fs::set_permissions(here.join("prog"), fs::Permissions::from_mode(0o755)).unwrap();
@@ -107,6 +110,7 @@ fn no_run_replaces_what_it_reads_nor_one_output_the_other() {
         ("trace --key-file far.key -o far.key", "--output: far.key is a certificate or key of the run"),
         ("profile --tape app.tape -o app.tape", "--output: app.tape is a tape of the run"),
         ("run --tape ./app.tape --stats app.tape", "--stats: app.tape is a tape of the run"),
+        ("run --placement auto --costs costs --stats costs", "--stats: costs is the cost file of the run"),
         ("run --stats lib.so", "--stats: lib.so is the library that is preloaded"),
         ("run --stats prog.plan", "--stats: prog.plan is the plan of the program"),
         ("trace -o same --stats ./same", "--stats: ./same is the file of --output"),
