@@ -62,31 +62,39 @@ pub struct Profiling {
     shown: PathBuf,
     /// What a trace says.
     pages: Option<Value>,
+    /// The files that say it.
+    read: Vec<PathBuf>,
 }
 
 /// Runs a program and takes its profile.
 pub fn run(args: ProfileArgs) -> ExitCode {
+    let refused = |why: String| {
+        complain(why);
+        ExitCode::from(EXIT_REFUSED)
+    };
+    if let (true, Some(flag)) = (args.program.is_empty(), args.settings.words().first()) {
+        return refused(format!("{flag} is about a run: name the program, or leave it out"));
+    }
     let pages = match args.trace.as_deref().map(pages_of).transpose() {
         Ok(pages) => pages,
-        Err(why) => {
-            complain(why);
-            return ExitCode::from(EXIT_REFUSED);
-        }
+        Err(why) => return refused(why),
     };
+    // `--trace` may name a profile, which names its trace.
+    let named = pages.as_ref().and_then(|pages| pages["trace"].as_str()).map(PathBuf::from);
+    let read: Vec<PathBuf> = args.trace.iter().cloned().chain(named).collect();
     if let Some(pages) = pages.as_ref().filter(|_| args.program.is_empty()) {
-        return ended(write_pages(&args, pages.clone()));
+        return ended(write_pages(&args.output, pages.clone(), &read));
     }
-    let profiling = Profiling { shown: args.output, pages };
+    let profiling = Profiling { shown: args.output, pages, read };
     launch::run_and_profile(&RunArgs { settings: args.settings, program: args.program }, &profiling)
 }
 
 /// Writes a profile of a program that is not run.
-fn write_pages(args: &ProfileArgs, pages: Value) -> Result<(), Refusal> {
-    let path = &args.output;
-    if args.trace.as_ref().is_some_and(|trace| output::is_same(path, trace)) {
-        return Err(Refusal::Own { flag: "-o", path: path.clone() });
+fn write_pages(path: &Path, pages: Value, read: &[PathBuf]) -> Result<(), Refusal> {
+    if read.iter().any(|file| output::is_same(path, file)) {
+        return Err(Refusal::Own { flag: "-o", path: path.into() });
     }
-    let refuse = |source: io::Error| Refusal::Output { flag: "-o", path: path.clone(), source };
+    let refuse = |source: io::Error| Refusal::Output { flag: "-o", path: path.into(), source };
     let text = serde_json::to_string(&ProfileFile::of_pages(pages)).map_err(|error| refuse(error.into()))?;
     output::write(path, refuse, |out| out.write_all(text.as_bytes()).map_err(refuse))
 }
@@ -97,6 +105,7 @@ impl Profiling {
         config.allow_unmanaged = false;
         // A run that is recorded for a tape shows the tracer's waits.
         config.kept = None;
+        config.read.extend(self.read.iter().map(|file| ("what --trace reads", file.clone())));
     }
 
     /// Where it goes, as the user wrote it.

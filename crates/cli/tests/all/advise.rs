@@ -126,7 +126,13 @@ fn a_profile_that_has_a_trace_is_advised_from_like_the_trace() {
         assert!(output.status.code() == Some(125) && output.stdout.is_empty() && said.contains(why), "{said}");
     };
     refused(&["profile", "--trace", &trace, "-o", &trace], "is the file that is read");
+    refused(&["profile", "--trace", &made, "-o", &trace], "is the file that is read");
+    for (read, output) in [(&trace, &trace), (&made, &trace), (&made, &made)] {
+        refused(&["profile", "--trace", read, "-o", output, "--", "true"], "is what --trace reads");
+    }
+    assert_eq!(advised(&made), profile["pages"], "trace and profile are as they were");
     refused(&["profile", "--trace", &made, "-o", "/nowhere/a.prof"], "/nowhere");
+    refused(&["profile", "--trace", &trace, "-o", &made, "--local", "64M"], "--local=64M is about a run");
     // One of functions alone; another file of text.
     let mut without = profile.clone();
     without.as_object_mut().unwrap().remove("pages");
