@@ -85,9 +85,15 @@ pub fn run(args: &SubmitArgs) -> ExitCode {
 /// The trace of the program's last run that was recorded for a tape.
 fn kept_trace(program: &[String]) -> Result<PathBuf, String> {
     let words: Vec<OsString> = program.iter().map(OsString::from).collect();
-    let kept = Kept::look_up(&words, &Settings::default(), &|name| std::env::var(name).ok());
+    let env = |name: &str| std::env::var(name).ok();
+    let settings = Settings::from_env(env).map_err(|(variable, why)| format!("{variable}: {why}"))?;
+    let kept = Kept::look_up(&words, &settings, &env);
     kept.and_then(|kept| kept.recorded_peak()).map(|(_, trace)| trace).ok_or_else(|| {
-        "no trace of this program with these arguments is kept: record one, `hinterland trace -o FILE -- PROGRAM`, and name it with --trace".into()
+        format!(
+            "no trace of this program with these arguments is kept for --heap {}: `hinterland run --tape auto -- PROGRAM` keeps one; \
+             or name one with --trace, as `hinterland trace -o FILE -- PROGRAM` records it",
+            settings.heap
+        )
     })
 }
 

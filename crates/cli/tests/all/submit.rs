@@ -6,14 +6,14 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 fn submit(directory: &Path, arguments: &[&str]) -> Output {
+    command(directory, arguments).output().unwrap()
+}
+
+fn command(directory: &Path, arguments: &[&str]) -> Command {
     let path = format!("{}", directory.display());
-    Command::new(env!("CARGO_BIN_EXE_hinterland"))
-        .arg("submit")
-        .args(arguments)
-        .env("PATH", path)
-        .env("XDG_CACHE_HOME", directory)
-        .output()
-        .unwrap()
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hinterland"));
+    command.arg("submit").args(arguments).env("PATH", path).env("XDG_CACHE_HOME", directory);
+    command
 }
 
 fn text(bytes: Vec<u8>) -> String {
@@ -90,4 +90,8 @@ fn what_cannot_be_submitted_is_named() {
         let said = text(output.stderr);
         assert!(output.status.code() == Some(125) && output.stdout.is_empty() && said.contains(why), "{said}");
     }
+    // What is kept is of a heap, too.
+    let of_large = command(directory.path(), &["--", "/bin/true"]).env("HINTERLAND_HEAP", "large").output().unwrap();
+    let said = text(of_large.stderr);
+    assert!(said.contains("kept for --heap large: `hinterland run --tape auto -- PROGRAM` keeps one"), "{said}");
 }
