@@ -263,11 +263,13 @@ impl Misses {
         LOCAL_PERCENT.map(point).into()
     }
 
-    /// The curve in a line.
+    /// The curve in a line; none where the trace tells of no point.
     fn text(points: &[Misses]) -> String {
-        let known =
-            points.iter().filter_map(|point| Some(format!("{} % {}", point.local_percent, percent(point.miss_ratio?))));
-        format!("  {:<15} {}\n", "misses", known.collect::<Vec<_>>().join(", "))
+        let known = |point: &Misses| Some(format!("{} % {}", point.local_percent, percent(point.miss_ratio?)));
+        match points.iter().filter_map(known).collect::<Vec<_>>() {
+            none if none.is_empty() => String::new(),
+            known => format!("  {:<15} {}\n", "misses", known.join(", ")),
+        }
     }
 }
 
