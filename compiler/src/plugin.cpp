@@ -46,7 +46,7 @@ void choose(Loop &loop, const Plan &plan, bool isBeforeLink, FunctionAnalyses &a
   LoopDecision decision = decide(loop, wish(plan, loop), plan, analyses);
   bool inside = !loop.isInnermost();
   if (decision.refused.empty() && decision.rewalks && inside) decision.refused = "loops inside walk something again in each iteration: they are hinted";
-  if (decision.refused.empty() && isBeforeLink && callsElsewhere(loop, analyses.library)) decision.refused = "the link may inline what it calls: it is hinted then";
+  if (decision.refused.empty() && isBeforeLink && callsElsewhere(loop, analyses.library)) decision.refused = "the link may inline what it calls: it is hinted then, if lld loads the plugin";
   show(decision, remarks);
   seen.insert(loop.getHeader());
   if (decision.refused.empty()) {

@@ -133,6 +133,11 @@ fn become_compiler(args: &CompileArgs, compiler: Compiler) -> Result<Infallible,
     let mut command = match compiler {
         Compiler::Clang(language) => {
             let found = clang::find(language)?;
+            if optimises_unhinted(&words) {
+                complain(
+                    "-flto: loops that call into other files are left to the link, which hints them by lld alone: add -fuse-ld=lld",
+                );
+            }
             clang_command(&found, &words, &plugin()?, plan.as_ref())
         }
         Compiler::Rustc => rust::command(&words, &plugin()?)?,
@@ -155,7 +160,7 @@ fn clang_command(compiler: &Path, words: &[&OsStr], plugin: &Path, plan: Option<
         // For caches of compilers, which look at words: no plugin of clang's has this name.
         command.arg(format!("-fplugin-arg-hinterland-{}", plan.digest));
     }
-    if optimises_at_link(words) {
+    if names_lld(words) {
         let mut load = OsString::from("-Wl,--load-pass-plugin=");
         load.push(plugin);
         command.arg(load);
@@ -164,14 +169,26 @@ fn clang_command(compiler: &Path, words: &[&OsStr], plugin: &Path, plan: Option<
     command
 }
 
-/// Whether a link with these words is one of lld with link-time optimisation, which inlines what loops call in other files.
-fn optimises_at_link(words: &[&OsStr]) -> bool {
-    let last = |is_it: fn(&[u8]) -> bool| words.iter().map(|word| word.as_bytes()).rfind(|word| is_it(word));
-    let lto = last(|word| word.starts_with(b"-flto") || word == b"-fno-lto");
-    let linker = last(|word| word.starts_with(b"-fuse-ld=")).unwrap_or_default();
-    let is_lld =
-        linker.rsplit(|byte| matches!(byte, b'=' | b'/' | b'.')).next().is_some_and(|name| name.starts_with(b"lld"));
-    lto.is_some_and(|word| word != b"-fno-lto") && is_lld
+/// The last word that is such a one: the compiler goes by it.
+fn last<'a>(words: &[&'a OsStr], is_it: impl Fn(&[u8]) -> bool) -> Option<&'a [u8]> {
+    words.iter().map(|word| word.as_bytes()).rfind(|word| is_it(word))
+}
+
+/// Whether lld links, where these words link. It optimises all bitcode that it is given, also without `-flto`, and inlines what loops call in other
+/// files.
+fn names_lld(words: &[&OsStr]) -> bool {
+    let linker = last(words, |word| word.starts_with(b"-fuse-ld=") || word.starts_with(b"--ld-path="));
+    let name = linker.and_then(|word| word.rsplit(|byte| matches!(byte, b'=' | b'/' | b'.')).next());
+    name.is_some_and(|name| name.starts_with(b"lld"))
+}
+
+/// Whether a link with these words optimises without the plugin: by another linker than lld.
+fn optimises_unhinted(words: &[&OsStr]) -> bool {
+    let makes_no_link = ["-c", "-S", "-E", "-M", "-MM", "-fsyntax-only"];
+    let has_file = words.iter().any(|word| !word.as_bytes().starts_with(b"-"));
+    let is_link = has_file && !words.iter().any(|word| makes_no_link.iter().any(|flag| word == flag));
+    let lto = last(words, |word| word == b"-flto" || word.starts_with(b"-flto=") || word == b"-fno-lto");
+    is_link && lto.is_some_and(|word| word != b"-fno-lto") && !names_lld(words)
 }
 
 /// The compiler's own words, and the plan among them.
@@ -211,15 +228,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_linker_gets_the_plugin_where_it_is_lld_and_optimises() {
-        let has = |words: &str| optimises_at_link(&words.split(' ').map(OsStr::new).collect::<Vec<_>>());
-        assert!(
-            has("-flto -fuse-ld=lld a.o") && has("-fuse-ld=/usr/bin/ld.lld -flto=thin") && has("-flto -fuse-ld=lld-22")
-        );
-        for words in
-            ["-O2", "-flto a.o", "-fuse-ld=lld", "-flto -fno-lto -fuse-ld=lld", "-flto -fuse-ld=lld -fuse-ld=bfd"]
-        {
-            assert!(!has(words), "{words}");
+    fn the_linker_gets_the_plugin_where_it_is_lld_and_another_one_that_optimises_is_named() {
+        let of = |words: &str| {
+            let words: Vec<_> = words.split(' ').map(OsStr::new).collect();
+            (names_lld(&words), optimises_unhinted(&words))
+        };
+        for words in [
+            "-flto -fuse-ld=lld a.o",
+            "-fuse-ld=/usr/bin/ld.lld -flto=thin a.o",
+            "-fuse-ld=lld-22 a.o",
+            "--ld-path=/usr/bin/ld.lld a.o",
+            "-fno-lto -fuse-ld=bfd -fuse-ld=lld a.o",
+        ] {
+            assert_eq!(of(words), (true, false), "{words}");
+        }
+        for words in ["-flto a.o", "-flto=thin -fuse-ld=lld -fuse-ld=bfd a.o", "-fno-lto -flto a.c b.c -o a"] {
+            assert_eq!(of(words), (false, true), "{words}");
+        }
+        for words in ["-O2 a.c", "-flto -c a.c", "-flto -fno-lto a.o", "-flto-jobs=4 a.o", "-flto --version"] {
+            assert_eq!(of(words), (false, false), "{words}");
         }
     }
 
