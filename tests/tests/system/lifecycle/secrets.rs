@@ -150,7 +150,7 @@ fn stays(test: &str, path: &str, format: &str, identity: &Identity) -> Result<()
     let (ended, served) = (running.end()?, node.end()?);
     ensure!(ended.stats()?["backends"][0]["encrypted"] == true, "{}", ended.stats()?);
     let is_json = served.stderr.lines().all(|line| line.starts_with('{'));
-    ensure!(is_json == (format == "json") && served.stderr.contains("has not proved"), "{}", served.stderr);
+    ensure!(is_json == (format == "json") && served.stderr.contains("is not authenticated"), "{}", served.stderr);
     for (what, Ended { stdout, stderr, .. }) in
         [("status", &status), ("the refused program", &refused), ("the program", &ended), ("the node", &served)]
     {
