@@ -428,7 +428,7 @@ impl Pager {
     }
 
     /// Drops the content of pages that are not mapped, and of all where frames are wanted: those read as zero afterwards. The meaning of
-    /// `MADV_FREE`, which a write takes back; what is dropped at once needs nobody to see that.
+    /// `MADV_FREE`, which a write takes back; what is dropped at once needs no look at that.
     pub fn free_lazily(&self, first: PageNo, count: u32) {
         self.range.free_lazily(first, count);
     }

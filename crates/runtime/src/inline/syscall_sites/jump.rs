@@ -7,7 +7,7 @@
 //! ```text
 //! site:  jmp stub; ud2                          was: mov eax, NUMBER; syscall
 //! stub:  lea rsp, [rsp-128]                     below what the interrupted function may keep under its stack pointer
-//!        lea rcx, [site+7]; push rcx            the way back, in libc: whoever walks the stack finds a description there
+//!        lea rcx, [site+7]; push rcx            the way back, in libc: unwinding finds a description there
 //!        mov eax, NUMBER
 //!        jmp [entry]                            keeps all registers that `syscall` keeps, calls `answer`, returns and frees the 128 bytes
 //! ```
