@@ -12,6 +12,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+/// What programs written in C share.
+const HEADERS: [&str; 3] = ["c/pattern.h", "field/tell.h", "field/kernel_action.h"];
+
 /// A test program written in C, compiled when its source is newer: of `tests/programs/c`, or of another folder that is named before it.
 /// `flags` come last.
 ///
@@ -21,7 +24,8 @@ pub fn c_program(name: &str, flags: &[&str]) -> Result<PathBuf> {
     let source = if name.contains('/') { places::program("") } else { places::program("c") }.join(format!("{name}.c"));
     let built = places::tests().join("bin").join(format!("{name}{}", flags.concat()).replace(['/', '='], "_"));
     let changed = |path: &Path| path.metadata().and_then(|data| data.modified()).ok();
-    let newest = changed(&source).max(changed(&places::program("c/pattern.h")));
+    let headers = HEADERS.iter().filter_map(|header| changed(&places::program(header))).max();
+    let newest = changed(&source).max(headers);
     // Two tests may want the same program at the same time, and one may already run it.
     static COMPILES: Mutex<()> = Mutex::new(());
     let _one_at_a_time = COMPILES.lock().unwrap_or_else(PoisonError::into_inner);

@@ -46,4 +46,4 @@ pub use paths::{PAGES_MAX, PATHS_MAX, Paths};
 pub use reference::Reference;
 pub use sealed::Sealed;
 pub use shard::Shard;
-pub use url::{BackendUrl, Decoration, Scheme, UrlError, names_nodes, parse, set_replicas};
+pub use url::{BackendUrl, Decoration, Scheme, UrlError, kind, names_nodes, parse, set_replicas};

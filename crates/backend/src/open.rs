@@ -6,7 +6,7 @@
 use crate::decorate::{Delay, Faulty, OverLink, Throttle};
 use crate::file::far_file;
 use crate::paths::{Opener, PATHS_MAX, Path, as_given};
-use crate::url::{BackendUrl, Decoration, Scheme, UrlError, parse};
+use crate::url::{BackendUrl, Decoration, Scheme, UrlError, kind, parse};
 use crate::{
     AnswerLimit, Backend, Coded, Compressed, FileBackend, FileOptions, LinkCompressed, LinkCompression, LinkModel,
     LinkShare, Membership, NODES_MAX, NodeAddress, NodeError, NodePool, Paths, Recompression, Reference, Sealed,
@@ -158,7 +158,6 @@ pub fn stated_cost(written: &str) -> Result<(String, f64), String> {
 /// What a byte at `written` costs: the one stated for that URL, for its kind, or that of such far memory. In RAM of this machine bytes are counted, and
 /// each of them costs 1.
 fn price(written: &str, scheme: &Scheme, costs: &[(String, f64)]) -> f64 {
-    let kind = |url: &str| url.split(':').next().unwrap_or_default().to_owned();
     let cost_of = |is_it: &dyn Fn(&str) -> bool| costs.iter().find(|(of, _)| is_it(of)).map(|(_, cost)| *cost);
     // Of another URL of the kind, where neither the URL nor the kind is named.
     let stated = || {

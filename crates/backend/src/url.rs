@@ -333,6 +333,11 @@ pub fn parse(url: &str) -> Result<BackendUrl, UrlError> {
     Ok(BackendUrl { scheme, capacity, decoration })
 }
 
+/// What a URL, which need not be right, says before its colon.
+pub fn kind(url: &str) -> &str {
+    url.split_once(':').map_or(url, |(kind, _)| kind)
+}
+
 /// Schemes of memory nodes.
 const NODES: [&str; 2] = ["tcp", "unix"];
 

@@ -31,6 +31,7 @@
 mod advise;
 mod args;
 mod balance;
+mod beginning;
 mod bench;
 mod compile;
 mod complaint;

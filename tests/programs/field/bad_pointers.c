@@ -2,6 +2,7 @@
  * the same calls with addresses in evicted pages. */
 #define _GNU_SOURCE
 #include "../c/pattern.h"
+#include "tell.h"
 #include <dlfcn.h>
 #include <errno.h>
 #include <linux/sched.h>
@@ -15,14 +16,6 @@
 #include <unistd.h>
 
 enum { PAGE = 4096 };
-
-#define TELL(call)                                                                                    \
-    do {                                                                                              \
-        errno = 0;                                                                                    \
-        long answer = (long)(call);                                                                   \
-        printf("%s: %ld %s\n", #call, answer, answer < 0 ? strerrorname_np(errno) : "");              \
-        fflush(stdout);                                                                               \
-    } while (0)
 
 static const uint64_t mebibytes = 32;
 typedef int (*mask_function)(int, const sigset_t *, sigset_t *);

@@ -1,5 +1,6 @@
 /* Calls that tell whether memory is mapped, on far pages that are and on pages that were unmapped. */
 #define _GNU_SOURCE
+#include "tell.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,13 +9,6 @@
 #include <unistd.h>
 
 enum { PAGE = 4096 };
-
-#define TELL(call)                                                                                    \
-    do {                                                                                              \
-        errno = 0;                                                                                    \
-        long answer = (long)(call);                                                                   \
-        printf("%s: %ld %s\n", #call, answer, answer < 0 ? strerror(errno) : "");                     \
-    } while (0)
 
 int main(void) {
     const int anonymous = MAP_PRIVATE | MAP_ANONYMOUS;

@@ -2,19 +2,13 @@
  * usage: reset_signals function|number */
 #define _GNU_SOURCE
 #include "../c/pattern.h"
+#include "kernel_action.h"
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-struct action {
-    void (*handler)(int);
-    unsigned long flags;
-    void (*restorer)(void);
-    unsigned long mask;
-};
 
 static void handle(int signal) { (void)signal; }
 

@@ -1,16 +1,10 @@
 /* Reads the action of a signal that libc has installed, and installs one like it by the system call: with its code for the return. */
 #define _GNU_SOURCE
+#include "kernel_action.h"
 #include <signal.h>
 #include <stdio.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-struct action {
-    void (*handler)(int);
-    unsigned long flags;
-    void (*restorer)(void);
-    unsigned long mask;
-};
 
 static volatile int handled;
 static void handler(int signal) { handled += signal; }

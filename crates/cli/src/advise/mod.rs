@@ -15,6 +15,7 @@ pub use report::Advice;
 #[cfg(test)]
 pub use report::{ADVICE_VERSION, Misses, Ranked, Traits};
 
+use crate::beginning;
 use crate::error::{EXIT_REFUSED, complain};
 use crate::print;
 use crate::profile::ProfileFile;
@@ -25,8 +26,6 @@ use hinterland_sim::SetupError;
 use hinterland_units::{ByteCount, Slowdown};
 use predict::Sizes;
 use serde_json::Value;
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -149,9 +148,7 @@ pub fn pages_of(trace: &Path) -> Result<Value, String> {
 
 /// The trace that a file is, or that a profile names.
 fn trace_of(path: &Path) -> Result<PathBuf, String> {
-    let mut first = [0];
-    let is_text = File::open(path).and_then(|mut file| file.read_exact(&mut first)).is_ok() && first == *b"{";
-    if !is_text {
+    if beginning::of(path) != Some(*b"{") {
         return Ok(path.into());
     }
     let profile = ProfileFile::read(path).map_err(|why| why.to_string())?;

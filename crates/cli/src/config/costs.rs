@@ -4,7 +4,7 @@ use super::FarNames;
 use super::merge::Merged;
 use crate::advise::stated_costs;
 use hinterland_abi::{PlacementName, Settings, variables};
-use hinterland_backend::{UrlError, stated_cost};
+use hinterland_backend::{UrlError, kind, parse, stated_cost};
 use std::path::{Path, PathBuf};
 
 /// Puts what files for `--costs` say in their place and returns the files. Where pages do not go by costs, nothing looks at them, and as a flag
@@ -41,8 +41,7 @@ fn known(stated: &str, names: FarNames) -> Result<String, String> {
         return Err(format!("'{stated}' contains a space; write %20 for a blank in a path"));
     }
     let (of, cost) = stated_cost(stated)?;
-    let kind = of.split(':').next().unwrap_or_default();
-    if let Err(unknown @ UrlError::Scheme { .. }) = hinterland_backend::parse(&format!("{kind}:")) {
+    if let Err(unknown @ UrlError::Scheme { .. }) = parse(&format!("{}:", kind(&of))) {
         return Err(unknown.to_string());
     }
     Ok(names.known("--costs", &of).map_or_else(|_| stated.to_owned(), |url| format!("{url}={cost}")))

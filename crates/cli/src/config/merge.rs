@@ -2,11 +2,10 @@
 
 use super::file;
 use crate::args::RunArgs;
+use crate::beginning;
 use crate::error::Error;
 use hinterland_abi::{Form, LEDGER_MAGIC, SETTINGS, Setting, Sources, variables};
 use std::env::VarError;
-use std::fs::File;
-use std::io::Read;
 use std::path::PathBuf;
 
 /// A value and where it was written.
@@ -65,9 +64,7 @@ pub const TOGETHER: [&[&str]; 5] = [
 
 /// Whether a path leads to the ledger of a run that goes on.
 pub fn is_ledger(path: &str) -> bool {
-    let mut magic = [0; 8];
-    let read = File::open(path).and_then(|mut file| file.read_exact(&mut magic));
-    read.is_ok() && u64::from_le_bytes(magic) == LEDGER_MAGIC
+    beginning::of(path).map(u64::from_le_bytes) == Some(LEDGER_MAGIC)
 }
 
 /// Merges flags, environment and file; of the environment, what is in one of the `groups` with a flag is put aside.

@@ -1,5 +1,6 @@
 //! What a kept trace is of: the run that would touch the same pages in the same order.
 
+use crate::beginning;
 use crate::encode::hexadecimal;
 use hinterland_abi::Settings;
 use hinterland_tape::{Head, VERSION, tape};
@@ -7,7 +8,7 @@ use object::read::elf::ElfFile64;
 use object::{Endianness, Object, ReadCache};
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -111,8 +112,7 @@ fn is_interpreter(program: &Path) -> bool {
 }
 
 fn begins_as_script(file: &Path) -> bool {
-    let mut begin = [0; 2];
-    File::open(file).and_then(|mut file| file.read_exact(&mut begin)).is_ok() && begin == *b"#!"
+    beginning::of(file) == Some(*b"#!")
 }
 
 /// Tells a file of a program or library from another version of it: its build-id; where it has none, its length and when it was changed.

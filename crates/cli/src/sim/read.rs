@@ -104,10 +104,7 @@ pub fn whole(path: &Path, cpu: Option<Duration>) -> Result<Whole, String> {
         collector.entry(&entry).map_err(|error| refuse(&error))?;
     }
     let work = timed(collector.finish(), cpu).map_err(|error| refuse(&error))?;
-    if cpu.is_none() && work.has_uncertain_times() {
-        complain(format_args!("{}: {UNCERTAIN_TIMES}", path.display()));
-    }
-    for note in notes_of(&work, references.is_whole()) {
+    for note in notes_of(&work, references.is_whole(), cpu.is_none()) {
         complain(format_args!("{}: {note}", path.display()));
     }
     let (program, microset_pages) = (head.program.clone(), head.microset_pages);
@@ -126,8 +123,8 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What the trace does not tell, whatever is predicted from it.
-fn notes_of(work: &Workload, is_closed: bool) -> Vec<String> {
+/// What the trace does not tell, whatever is predicted from it; `by_its_times`: its processor times are those that it has.
+fn notes_of(work: &Workload, is_closed: bool, by_its_times: bool) -> Vec<String> {
     let mut notes = Vec::new();
     if !is_closed {
         notes.push("the trace has no end: its program did not close it".into());
@@ -136,6 +133,9 @@ fn notes_of(work: &Workload, is_closed: bool) -> Vec<String> {
         let why =
             "while traced, its threads ran in turns on one processor; the prefetcher sees their requests in that order";
         notes.push(why.into());
+    }
+    if by_its_times && work.has_uncertain_times() {
+        notes.push(UNCERTAIN_TIMES.into());
     }
     notes
 }
@@ -186,19 +186,13 @@ fn planned(args: &SimArgs, trace: &Trace<'_>, work: &Workload) -> Result<Vec<u8>
 /// What a reader of the figures must know.
 fn notes(args: &SimArgs, traced: &Traced) -> Vec<String> {
     let mut notes = traced.damage.clone();
-    notes.extend(notes_of(&traced.work, traced.whole || !traced.damage.is_empty()));
+    let by_its_times = traced.has_times && args.reference_ns.is_none() && args.cpu_seconds.is_none();
+    notes.extend(notes_of(&traced.work, traced.whole || !traced.damage.is_empty(), by_its_times));
     if !traced.has_times {
         notes.push(
             "the trace has no times: references take no time of their own (--reference-ns sets how long one takes)"
                 .into(),
         );
-    }
-    if traced.has_times
-        && args.reference_ns.is_none()
-        && args.cpu_seconds.is_none()
-        && traced.work.has_uncertain_times()
-    {
-        notes.push(UNCERTAIN_TIMES.into());
     }
     let frames = args.link.first().map_or(0, |link| args.setup(link).frames(&traced.work));
     if frames >= traced.work.touched_pages() {

@@ -1,13 +1,12 @@
 //! A trace from which a run plans its tape when it starts, for the local memory that it has.
 
 use super::planned::{open, refuse, tape_of};
+use crate::beginning;
 use crate::error::complain;
 use crate::launch::tape::CheckedTape;
 use hinterland_tape::plan::Recording;
 use hinterland_tape::{Trace, is_trace};
 use hinterland_units::{ByteCount, PAGE_BYTES, PageCount};
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -37,9 +36,8 @@ impl RunTrace {
     /// # Errors
     /// The same.
     pub fn read_if_it_is_one(path: &Path) -> Result<Option<RunTrace>, String> {
-        let mut begin = [0; 4];
-        let is_one = path.is_file() && File::open(path).and_then(|mut file| file.read_exact(&mut begin)).is_ok();
-        (is_one && is_trace(&begin)).then(|| RunTrace::read(path)).transpose()
+        let is_one = path.is_file() && beginning::of::<4>(path).is_some_and(|begin| is_trace(&begin));
+        is_one.then(|| RunTrace::read(path)).transpose()
     }
 
     /// All pages that the program touched when it was traced, and the file that says so.

@@ -186,6 +186,17 @@ fn times_are_scaled_to_a_run_in_which_all_is_local_and_the_pagers_work_is_beside
     assert!(text.contains(&format!("times are those of {local}, untraced")), "{text}");
 }
 
+/// With one figure after the other changed in the file, the command is refused with these words.
+fn each_is_refused<const N: usize>(words: &[&str], file: &str, figures: &Value, wrong: [(&str, Value, &str); N]) {
+    for (name, value, says) in wrong {
+        let mut other = figures.clone();
+        other[name] = value;
+        std::fs::write(file, other.to_string()).unwrap();
+        let refusal = refusal(words);
+        assert!(refusal.contains(says), "{name}: {refusal}");
+    }
+}
+
 #[test]
 fn a_run_that_does_not_tell_what_the_program_takes_untraced_is_refused() {
     let directory = tempfile::tempdir().unwrap();
@@ -193,19 +204,14 @@ fn a_run_that_does_not_tell_what_the_program_takes_untraced_is_refused() {
     let local = directory.path().join("local.json");
     let [path, local] = [&path, &local].map(|path| path.to_str().unwrap());
     let words = [path, "--local", "50%", "--untraced", local];
-    for (name, value, says) in [
+    let wrong = [
         ("evicted_dirty_pages", 200.into(), "--untraced: "),
         ("evicted_dirty_pages", 200.into(), "200 pages left in that run; take one in which all is local"),
         ("processor_seconds", 0.001.into(), "first touches leave no processor time for the program"),
         ("process_count", 2.into(), "2 processes ran"),
         ("first_touch_faults", u64::MAX.into(), "no figures of a run"),
-    ] {
-        let mut other = local_figures(1.0);
-        other[name] = value;
-        std::fs::write(local, other.to_string()).unwrap();
-        let refusal = refusal(&words);
-        assert!(refusal.contains(says), "{name}: {refusal}");
-    }
+    ];
+    each_is_refused(&words, local, &local_figures(1.0), wrong);
     std::fs::write(local, local_figures(1.0).to_string()).unwrap();
     assert!(refusal(&[&words[..], &["-o", local]].concat()).contains("is the figures that --untraced reads"));
     let output = tape(&[&words[..], &["--reference-ns", "100"]].concat());
@@ -222,7 +228,7 @@ fn figures_that_do_not_tell_what_the_pagers_work_costs_are_refused() {
     let [path, run] = [&path, &run].map(|path| path.to_str().unwrap());
     let words = [path, "--local", "50%", "--run", run];
     assert!(refusal(&words).contains("No such file"));
-    for (name, value, says) in [
+    let wrong = [
         (
             "processes",
             serde_json::json!([{"program": "/usr/bin/run"}]),
@@ -246,13 +252,8 @@ fn figures_that_do_not_tell_what_the_pagers_work_costs_are_refused() {
         ("evicted_dirty_pages", u64::MAX.into(), "no figures of a run"),
         ("touched_pages", u64::MAX.into(), "no figures of a run"),
         ("first_touch_faults", u64::MAX.into(), "no figures of a run"),
-    ] {
-        let mut other = figures();
-        other[name] = value;
-        std::fs::write(run, other.to_string()).unwrap();
-        let refusal = refusal(&words);
-        assert!(refusal.contains(says), "{name}: {refusal}");
-    }
+    ];
+    each_is_refused(&words, run, &figures(), wrong);
     let mut few = figures();
     ["prefetched_pages", "major_faults", "evicted_dirty_pages"].iter().for_each(|name| few[*name] = 0.into());
     few["evicted_clean_pages"] = 0.into();

@@ -133,15 +133,13 @@ fn copy_once(number: i64, ours: usize, theirs: usize, bytes: usize) -> Option<bo
     }
 }
 
-/// Serves the far pages of a range. False: it has none.
+/// Serves the far pages of a range, on a near stack. False: it has none.
 fn bring_in(address: usize, bytes: usize, write: bool) -> bool {
     let first = address & !(PAGE_BYTES - 1);
     let pages = (first..address.saturating_add(bytes)).step_by(PAGE_BYTES);
-    stack_switch::run_blocked(|| {
-        // A handler of the program must not run while this thread owns a page, and a call that succeeds leaves `errno` alone.
-        let (_signals, _errno) = (SignalsBlocked::new(), Preserved::new());
-        pages.fold(false, |any, page| any | trap::serve(page, write))
-    })
+    // A handler of the program must not run while this thread owns a page, and a call that succeeds leaves `errno` alone.
+    let (_signals, _errno) = (SignalsBlocked::new(), Preserved::new());
+    pages.fold(false, |any, page| any | trap::serve(page, write))
 }
 
 fn copy_unchecked(number: i64, ours: usize, theirs: usize, bytes: usize) -> Result<(), BadAddress> {

@@ -16,7 +16,7 @@ fn change(process: pid_t, resource: c_int, new: Option<&rlimit>) -> Result<rlimi
     }
 }
 
-/// prlimit(2), in the kernel's order: a limit that is told to a bad address has been set.
+/// prlimit(2), in the kernel's order: where the old limit cannot be written, the new one is set all the same.
 fn perform(process: pid_t, resource: c_int, new: usize, old: usize) -> Result<(), c_int> {
     let new = user_copy::read_optional::<rlimit>(new)?;
     let before = change(process, resource, new.as_ref())?;

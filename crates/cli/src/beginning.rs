@@ -1,0 +1,11 @@
+//! How a file begins, by which its kind is told.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+/// The first bytes of a file; `None`: it cannot be read, or has fewer.
+pub fn of<const N: usize>(path: impl AsRef<Path>) -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    File::open(path).and_then(|mut file| file.read_exact(&mut bytes)).is_ok().then_some(bytes)
+}
