@@ -13,7 +13,7 @@
 //! plan                                       what is hinted, and how: read, written, and what was measured with it
 //! optimize                                   profile, plan, build, run, and again, as long as that gains
 //! advise                                     which far memory suits a program, and how much local memory
-//! kept                                       traces and tapes of `--tape auto`
+//! tape_cache                                 traces and tapes of `--tape auto`
 //! node                                       the memory node, and what one says of itself
 //! submit                                     a program as a job of Slurm, with what it needs
 //! balance                                    what sharing memory would bring a cluster, from a public trace
@@ -43,7 +43,6 @@ mod error;
 mod explain;
 mod figures;
 mod host;
-mod kept;
 mod launch;
 mod manual;
 mod node;
@@ -63,6 +62,7 @@ mod sim;
 mod submit;
 mod table;
 mod tape;
+mod tape_cache;
 mod trace;
 
 pub use args::Cli;

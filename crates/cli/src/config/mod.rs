@@ -14,10 +14,10 @@ mod tests;
 use crate::args::RunArgs;
 use crate::error::{Error, complain};
 use crate::host::Host;
-use crate::kept::Kept;
 use crate::launch::tape::RunTapes;
 use crate::node;
 use crate::tape::RunTrace;
+use crate::tape_cache::CachedRun;
 use hinterland_abi::{GranularityName, LauncherSettings, Settings, parse_block, parse_cpus, variables};
 use hinterland_backend::Scheme;
 use hinterland_sys::FeatureSet;
@@ -56,7 +56,7 @@ pub struct RunConfig {
     /// Where they come from.
     pub tape_source: Option<String>,
     /// With `--tape auto`: what is kept of earlier runs, and where this one is to be.
-    pub kept: Option<Kept>,
+    pub cached_run: Option<CachedRun>,
     /// What local memory is adjusted to, if it is.
     pub slowdown: Option<Slowdown>,
     /// Where the JSON goes, if anywhere.
@@ -161,10 +161,10 @@ fn resolve_merged(
     refuse_paces_of_no_tape(&launcher.tape, merged)?;
     let mut tape_source = tapes.as_ref().map(RunTapes::source);
     let is_auto = launcher.tape == AUTO;
-    let mut kept = if is_auto { Kept::look_up(&args.program, &settings, &env) } else { None };
+    let mut cached_run = if is_auto { CachedRun::look_up(&args.program, &settings, &env) } else { None };
     let recorded = match &trace {
         Some(trace) => Recorded::in_trace(trace),
-        None => Recorded::by(tapes.as_ref(), kept.as_ref()),
+        None => Recorded::by(tapes.as_ref(), cached_run.as_ref()),
     };
     if is_auto && recorded == Recorded::Nothing {
         // Of what, is known only after this run.
@@ -172,8 +172,8 @@ fn resolve_merged(
         (settings.local, settings.ram) = (settings.local.filter(is_known), settings.ram.filter(is_known));
     }
     let budget_source = fill_budgets(&mut settings, merged, host, &recorded)?;
-    if let (Some(kept), Some(Budget::Bytes(local))) = (&mut kept, settings.local)
-        && let Some((planned, from)) = kept.tape(local)
+    if let (Some(cached_run), Some(Budget::Bytes(local))) = (&mut cached_run, settings.local)
+        && let Some((planned, from)) = cached_run.tape(local)
     {
         (tapes, tape_source) = (Some(planned.into()), Some(from));
     }
@@ -191,7 +191,7 @@ fn resolve_merged(
         features,
         tapes: tapes.map(Arc::new),
         tape_source,
-        kept,
+        cached_run,
         slowdown: launcher.slowdown,
         stats: match launcher.stats.as_str() {
             "" => None,
@@ -370,7 +370,7 @@ pub struct Written<'a> {
 /// # Errors
 /// Why it cannot be had, and what may be written.
 pub fn changed_bounds(config: &RunConfig, host: &Host, now: Bounds, asked: Written<'_>) -> Result<Bounds, Error> {
-    let recorded = Recorded::by(config.tapes.as_deref(), config.kept.as_ref());
+    let recorded = Recorded::by(config.tapes.as_deref(), config.cached_run.as_ref());
     let size = |origin: &'static str, written: &str| {
         let refuse = |why: String| Error::Setting { origin: origin.into(), why };
         let budget = written.parse().map_err(|why: BudgetError| refuse(why.to_string()))?;
@@ -489,9 +489,9 @@ impl Recorded {
         Recorded::Peak(peak, path)
     }
 
-    fn by(tapes: Option<&RunTapes>, kept: Option<&Kept>) -> Recorded {
-        let kept = kept.and_then(Kept::recorded_peak);
-        match (tapes, kept) {
+    fn by(tapes: Option<&RunTapes>, cached_run: Option<&CachedRun>) -> Recorded {
+        let cached = cached_run.and_then(CachedRun::recorded_peak);
+        match (tapes, cached) {
             (Some(tapes), _) => match tapes.recorded_peak() {
                 Some(peak) => Recorded::Peak(peak, tapes.path.clone()),
                 None => Recorded::Largest(tapes.largest_peak()),

@@ -104,7 +104,7 @@ fn launch(args: &RunArgs, asked: Asked<'_>) -> Result<Ending, Error> {
     if let Some(profiling) = asked.profile {
         profiling.settle(&mut config);
     }
-    let kept = config.kept.clone().filter(|_| asked.trace.is_none());
+    let kept = config.cached_run.clone().filter(|_| asked.trace.is_none());
     let in_progress = kept.as_ref().and_then(|kept| kept.begin(&config));
     let recording = asked.trace.or(in_progress.as_ref().map(|run| &run.recording));
     if let Some(recording) = recording {
@@ -137,7 +137,7 @@ fn launch(args: &RunArgs, asked: Asked<'_>) -> Result<Ending, Error> {
     settings.filters = hinterland_sys::seccomp::filters();
     // Nothing is prefetched in a traced program.
     let tapes = config.tapes.as_ref().filter(|_| recording.is_none());
-    let is_kept = config.kept.is_some();
+    let is_kept = config.cached_run.is_some();
     let shared = tapes.map(|tapes| tape::SharedTapes::create(tapes, ledger.get(), is_kept)).transpose()?;
     settings.tape_memory = shared.as_ref().map(tape::SharedTapes::path).unwrap_or_default();
     let tapes_and_profile = [

@@ -101,7 +101,7 @@ mod tests {
         let settings = hinterland_abi::Settings { local, ..Default::default() };
         RunConfig {
             tapes: None,
-            kept: None,
+            cached_run: None,
             slowdown: None,
             credentials: None,
             settings,

@@ -104,7 +104,7 @@ impl Profiling {
     pub fn settle(&self, config: &mut RunConfig) {
         config.allow_unmanaged = false;
         // A run that is recorded for a tape shows the tracer's waits.
-        config.kept = None;
+        config.cached_run = None;
         config.read.extend(self.read.iter().map(|file| ("what --trace reads", file.clone())));
     }
 

@@ -11,10 +11,10 @@ mod job;
 
 use crate::advise;
 use crate::error::{EXIT_REFUSED, complain};
-use crate::kept::Kept;
 use crate::print;
 use crate::program;
 use crate::sim::cpu_seconds;
+use crate::tape_cache::CachedRun;
 use clap::Args;
 use hinterland_abi::Settings;
 use hinterland_units::Slowdown;
@@ -87,8 +87,8 @@ fn kept_trace(program: &[String]) -> Result<PathBuf, String> {
     let words: Vec<OsString> = program.iter().map(OsString::from).collect();
     let env = |name: &str| std::env::var(name).ok();
     let settings = Settings::from_env(env).map_err(|(variable, why)| format!("{variable}: {why}"))?;
-    let kept = Kept::look_up(&words, &settings, &env);
-    kept.and_then(|kept| kept.recorded_peak()).map(|(_, trace)| trace).ok_or_else(|| {
+    let cached_run = CachedRun::look_up(&words, &settings, &env);
+    cached_run.and_then(|cached_run| cached_run.recorded_peak()).map(|(_, trace)| trace).ok_or_else(|| {
         format!(
             "no trace of this program with these arguments is kept for --heap {}: `hinterland run --tape auto -- PROGRAM` keeps one; \
              or name one with --trace, as `hinterland trace -o FILE -- PROGRAM` records it",

@@ -35,9 +35,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// What the folder has for a run.
+/// What the cache has for a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Kept {
+pub struct CachedRun {
     key: Key,
     folder: Folder,
     /// A trace of it, and what is known of that.
@@ -92,9 +92,13 @@ fn say(what: impl std::fmt::Display) {
     complain(format_args!("--tape auto: {what}"));
 }
 
-impl Kept {
+impl CachedRun {
     /// Looks for a trace of a run. `None`, with a message: nothing can be kept here, or the program is not there.
-    pub fn look_up(program: &[OsString], settings: &Settings, env: &impl Fn(&str) -> Option<String>) -> Option<Kept> {
+    pub fn look_up(
+        program: &[OsString],
+        settings: &Settings,
+        env: &impl Fn(&str) -> Option<String>,
+    ) -> Option<CachedRun> {
         let name = program.first()?;
         // What cannot be found is refused when it is to be started.
         let file = program::find(name, &std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into())).ok()?;
@@ -102,12 +106,12 @@ impl Kept {
         let key = Key::of(&file, &program[1..], settings, env);
         let key = key.map_err(|error| nothing(format!("{}: {error}", file.display()))).ok()?;
         let folder = Folder::open(env).map_err(nothing).ok()?;
-        let mut kept = Kept { key, folder, description: None };
-        kept.description = kept.read().unwrap_or_else(|why| {
+        let mut cached = CachedRun { key, folder, description: None };
+        cached.description = cached.read().unwrap_or_else(|why| {
             say(format_args!("{why}: the program is recorded anew"));
             None
         });
-        Some(kept)
+        Some(cached)
     }
 
     fn path(&self, ending: &str) -> PathBuf {

@@ -1,4 +1,4 @@
-//! The folder of kept tapes: `$XDG_CACHE_HOME/hinterland/tapes`, which no other user can read.
+//! The folder of the tape cache: `$XDG_CACHE_HOME/hinterland/tapes`, which no other user can read.
 //!
 //! ```text
 //!   KEY.json          what the trace is of; what has none is not there
