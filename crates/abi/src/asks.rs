@@ -4,9 +4,9 @@
 //! ```text
 //! asker                                    asked process, in its evictor
 //! FREE ─► TAKEN: fills the ask in
-//!         ASKED, rings the bell ─────────► SERVING: brings the pages in and pins them
+//!         ASKED, wakes the evictor ──────► SERVING: brings the pages in and pins them
 //!         makes its call ◄──────────────── READY, wakes the asker
-//!         DONE, rings the bell ──────────► gives the pin up, FREE
+//!         DONE, wakes the evictor ───────► gives the pin up, FREE
 //! ```
 //!
 //! Both may be killed or stopped at any point. Every change is a compare-and-exchange of a word that also counts how often the
@@ -112,7 +112,7 @@ impl Ask {
 #[repr(C, align(64))]
 pub struct Asks {
     /// Bumped and woken when the evictor has something to look at.
-    pub bell: AtomicU32,
+    pub evictor_wakes: AtomicU32,
     /// 1: pages may be missing here, and a thread answers asks. 0: the kernel waits for missing pages by itself, or the process
     /// has no such thread.
     pub answers: AtomicU32,
@@ -125,7 +125,7 @@ impl Asks {
         &self.asks
     }
 
-    /// Takes a free ask and fills it in; `None` when all are in use. The caller rings the bell.
+    /// Takes a free ask and fills it in; `None` when all are in use. The caller wakes the evictor.
     pub fn ask(&self, address: u64, bytes: u64, write: bool) -> Option<(&Ask, AskState)> {
         self.asks.iter().find_map(|ask| {
             let seen = ask.state();

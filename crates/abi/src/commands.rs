@@ -3,7 +3,7 @@
 //! ```text
 //! launcher                                         each process of the run, in its evictor
 //! writes the setting, then a larger number ──────► reads the number, then the setting, and applies it
-//! rings everybody's bell                           its local memory is within its part of the setting:
+//! wakes all evictors                               its local memory is within its part of the setting:
 //! looks which have acknowledged the number ◄────── acknowledges the number (in its share)
 //! ```
 //!

@@ -8,7 +8,7 @@
 //! The evictor waits for no asker, and an asker owns nothing that an evictor waits for. So two processes that ask each other at the
 //! same time both get their answers.
 
-use crate::bell::Bell;
+use crate::evictor_waker::EvictorWaker;
 use crate::fault_path::FaultPath;
 use crate::pages::Pages;
 use crate::pin::{Pin, PinAccess};
@@ -42,17 +42,17 @@ struct Seen<'a> {
 pub(crate) struct Answers {
     pages: &'static Pages,
     pinning: &'static Pinning,
-    bell: &'static Bell,
+    waker: &'static EvictorWaker,
 }
 
 impl Answers {
-    pub(crate) fn new(pages: &'static Pages, pinning: &'static Pinning, bell: &'static Bell) -> Answers {
-        Answers { pages, pinning, bell }
+    pub(crate) fn new(pages: &'static Pages, pinning: &'static Pinning, waker: &'static EvictorWaker) -> Answers {
+        Answers { pages, pinning, waker }
     }
 
     /// On the monitor path the kernel waits for missing pages by itself.
     fn asks(&self) -> Option<&'static Asks> {
-        self.bell.asks().filter(|_| self.pages.path == FaultPath::Inline)
+        self.waker.asks().filter(|_| self.pages.path == FaultPath::Inline)
     }
 
     /// The evictor was started: from now on asks are answered.

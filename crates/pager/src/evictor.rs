@@ -2,8 +2,8 @@
 //! acknowledges commands, and reports.
 
 use crate::asks::{Answers, Held};
-use crate::bell::Bell;
 use crate::evict_hints::EvictHints;
+use crate::evictor_waker::EvictorWaker;
 use crate::fault_path::FaultPath;
 use crate::local_memory::LocalMemory;
 use crate::maintenance::Maintenance;
@@ -32,7 +32,7 @@ pub(crate) struct Evictor {
     reclaim: &'static Reclaim,
     evict_hints: &'static EvictHints,
     read_ahead: &'static ReadAhead,
-    bell: &'static Bell,
+    waker: &'static EvictorWaker,
     answers: Answers,
     maintenance: &'static Maintenance,
     report: &'static Report,
@@ -50,7 +50,7 @@ impl Evictor {
         reclaim: &'static Reclaim,
         evict_hints: &'static EvictHints,
         read_ahead: &'static ReadAhead,
-        bell: &'static Bell,
+        waker: &'static EvictorWaker,
         answers: Answers,
         maintenance: &'static Maintenance,
         report: &'static Report,
@@ -63,7 +63,7 @@ impl Evictor {
             reclaim,
             evict_hints,
             read_ahead,
-            bell,
+            waker,
             answers,
             maintenance,
             report,
@@ -98,7 +98,7 @@ impl Evictor {
         let mut demand = DemandSampler::new();
         let mut held = Held::default();
         loop {
-            let seen = self.bell.rung();
+            let seen = self.waker.wakes();
             if should_stop() {
                 return;
             }
@@ -168,7 +168,7 @@ impl Evictor {
                 CHANGING_MS
             };
             let pause = Duration::from_millis(pause).min(look_again.unwrap_or(Duration::MAX));
-            self.bell.wait(seen, pause, || self.evict_hints.wait());
+            self.waker.wait(seen, pause, || self.evict_hints.wait());
         }
     }
 }

@@ -9,8 +9,8 @@
 //!
 //! A child of vfork shares this memory: a thread that it started would end with its exec, and is left to the parent.
 
-use crate::bell::Bell;
 use crate::evictor::Evictor;
+use crate::evictor_waker::EvictorWaker;
 use crate::fault_path::FaultPath;
 use crate::pages::Pages;
 use crate::read_ahead::ReadAhead;
@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 pub(crate) struct EvictorStart {
     pages: &'static Pages,
     read_ahead: &'static ReadAhead,
-    bell: &'static Bell,
+    waker: &'static EvictorWaker,
     evictor: &'static Evictor,
     /// Pages that were made accessible, those that were so twice counted twice.
     opened: AtomicU64,
@@ -42,12 +42,12 @@ impl EvictorStart {
     pub(crate) fn new(
         pages: &'static Pages,
         read_ahead: &'static ReadAhead,
-        bell: &'static Bell,
+        waker: &'static EvictorWaker,
         evictor: &'static Evictor,
     ) -> EvictorStart {
         let (opened, state, process) = (AtomicU64::new(0), ThreadState::new(), AtomicU32::new(0));
         let is_inherited = AtomicBool::new(false);
-        EvictorStart { pages, read_ahead, bell, evictor, opened, state, is_inherited, process }
+        EvictorStart { pages, read_ahead, waker, evictor, opened, state, is_inherited, process }
     }
 
     /// Starts the evictor now or when it may be needed, in a process where none runs.
@@ -104,7 +104,7 @@ impl EvictorStart {
     }
 
     fn is_needed(&self, opened: u64) -> bool {
-        opened > QUIET_PAGES || self.bell.asks_are_wanted()
+        opened > QUIET_PAGES || self.waker.asks_are_wanted()
     }
 
     /// Starts the evictor, unless the memory is another process's.
@@ -150,7 +150,7 @@ impl EvictorStart {
 
     /// Stops the evictor. What other processes ask of it waits.
     pub(crate) fn stop(&self) {
-        self.state.stop(|| self.bell.wake());
+        self.state.stop(|| self.waker.wake());
     }
 
     /// Starts the evictor again, if it was stopped.

@@ -15,9 +15,9 @@
 //! not read zeros. The marks of the whole range come off in `freeze` and on again afterwards, in parent and child: 0.2 to
 //! 0.3 µs each time for each of the kernel's mappings in it (decision 0014).
 
-use crate::bell::Bell;
 use crate::evict_hints::EvictHints;
 use crate::evictor_start::EvictorStart;
+use crate::evictor_waker::EvictorWaker;
 use crate::far_memory::FarMemory;
 use crate::inline_fault::InlineFaults;
 use crate::interval::Intervals;
@@ -57,7 +57,7 @@ pub(crate) struct Fork {
     pub(crate) read_ahead: &'static ReadAhead,
     pub(crate) inline_faults: &'static InlineFaults,
     pub(crate) pinning: &'static Pinning,
-    pub(crate) bell: &'static Bell,
+    pub(crate) waker: &'static EvictorWaker,
     pub(crate) maintenance: &'static Maintenance,
     pub(crate) evictor: &'static EvictorStart,
     pub(crate) range: &'static RangeCalls,
@@ -96,7 +96,7 @@ impl Fork {
         self.far.after_fork(ForkSide::Parent);
         self.pages.row().forks.fetch_add(1, Relaxed);
         self.local.shared_budget.after_fork(self.pages.row(), &self.local.account, false);
-        self.bell.ring();
+        self.waker.wake_if_idle();
         self.pages.gate.open();
     }
 

@@ -12,8 +12,8 @@
 //! A hint looks at page states and puts a word into a ring: no lock, no call of the kernel but the one that wakes a sleeping thread. So
 //! it may be given anywhere: in a signal handler, beside a fork, or in one.
 
-use crate::bell::Bell;
 use crate::evict_hints::{EvictHints, Leave};
+use crate::evictor_waker::EvictorWaker;
 use crate::hint_ring::{RUN_PAGES_MAX, Run};
 use crate::local_memory::LocalMemory;
 use crate::pages::Pages;
@@ -151,7 +151,7 @@ pub struct Hints {
     evict_hints: &'static EvictHints,
     driver: &'static PrefetchDriver,
     read_ahead: &'static ReadAhead,
-    bell: &'static Bell,
+    waker: &'static EvictorWaker,
     begun: Instant,
 }
 
@@ -162,9 +162,9 @@ impl Hints {
         evict_hints: &'static EvictHints,
         driver: &'static PrefetchDriver,
         read_ahead: &'static ReadAhead,
-        bell: &'static Bell,
+        waker: &'static EvictorWaker,
     ) -> Hints {
-        Hints { pages, local, evict_hints, driver, read_ahead, bell, begun: Instant::now() }
+        Hints { pages, local, evict_hints, driver, read_ahead, waker, begun: Instant::now() }
     }
 
     /// The far part of `len` bytes at `address` will be needed soon. `site`: where the program says so.
@@ -255,7 +255,7 @@ impl Hints {
             self.pages.row().hints_dropped.fetch_add(1, Relaxed);
         }
         if when == Leave::Now {
-            self.bell.ring();
+            self.waker.wake_if_idle();
         }
     }
 

@@ -5,7 +5,7 @@
 //! allocate. The caller has all signals blocked, so no other handler of this thread runs meanwhile; and no thread touches far
 //! memory while it owns pages or locks of the pager, so the owner that this thread waits for makes progress without it.
 
-use crate::bell::Bell;
+use crate::evictor_waker::EvictorWaker;
 use crate::fault::Faults;
 use crate::local_memory::LocalMemory;
 use crate::pages::{Outcome, Pages};
@@ -37,7 +37,7 @@ pub(crate) struct InlineFaults {
     local: &'static LocalMemory,
     read_ahead: &'static ReadAhead,
     faults: &'static Faults,
-    bell: &'static Bell,
+    waker: &'static EvictorWaker,
     scratches: ScratchPool,
 }
 
@@ -49,10 +49,10 @@ impl InlineFaults {
         local: &'static LocalMemory,
         read_ahead: &'static ReadAhead,
         faults: &'static Faults,
-        bell: &'static Bell,
+        waker: &'static EvictorWaker,
     ) -> Result<InlineFaults, SysError> {
         let scratches = ScratchPool::new(pages.path)?;
-        Ok(InlineFaults { pages, local, read_ahead, faults, bell, scratches })
+        Ok(InlineFaults { pages, local, read_ahead, faults, waker, scratches })
     }
 
     /// See `Pager::serve_inline`.
@@ -95,7 +95,7 @@ impl InlineFaults {
             watched.served(ns);
         }
         if self.local.above_high(&inside) || self.read_ahead.has_work() && !self.read_ahead.is_started() {
-            self.bell.ring();
+            self.waker.wake_if_idle();
         }
         true
     }

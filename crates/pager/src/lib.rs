@@ -18,7 +18,6 @@
 mod account;
 mod asks;
 mod backoff;
-mod bell;
 #[cfg(test)]
 mod blocked;
 mod config;
@@ -28,6 +27,7 @@ mod departure;
 mod evict_hints;
 mod evictor;
 mod evictor_start;
+mod evictor_waker;
 mod far_memory;
 mod fault;
 mod fault_path;

@@ -7,8 +7,8 @@
 //! that fault, serves it with what else it has read, and leaves. So a read of faults needs neither a signal nor a poll beside it, and one
 //! touch ends one monitor.
 
-use crate::bell::Bell;
 use crate::evictor_start::EvictorStart;
+use crate::evictor_waker::EvictorWaker;
 use crate::fault::Faults;
 use crate::local_memory::LocalMemory;
 use crate::monitor_affinity::MonitorAffinity;
@@ -34,7 +34,7 @@ pub(crate) struct Monitors {
     tracer: Option<&'static Tracer>,
     read_ahead: &'static ReadAhead,
     faults: &'static Faults,
-    bell: &'static Bell,
+    waker: &'static EvictorWaker,
     evictor: &'static EvictorStart,
     count: usize,
     /// The processor on which a thread of this process last ran.
@@ -56,13 +56,13 @@ impl Monitors {
         tracer: Option<&'static Tracer>,
         read_ahead: &'static ReadAhead,
         faults: &'static Faults,
-        bell: &'static Bell,
+        waker: &'static EvictorWaker,
         evictor: &'static EvictorStart,
         count: usize,
         processor_of: fn(u32) -> Option<usize>,
     ) -> Monitors {
         let (parting, left) = (OnceLock::new(), AtomicUsize::new(0));
-        Monitors { pages, local, tracer, read_ahead, faults, bell, evictor, count, processor_of, parting, left }
+        Monitors { pages, local, tracer, read_ahead, faults, waker, evictor, count, processor_of, parting, left }
     }
 
     /// Starts the threads.
@@ -153,7 +153,7 @@ impl Monitors {
             drop(inside);
             if above_high {
                 self.evictor.start_helpers();
-                self.bell.ring();
+                self.waker.wake_if_idle();
             } else if self.read_ahead.has_work() || self.local.holds_more_than_floor() {
                 self.evictor.start_helpers();
             }

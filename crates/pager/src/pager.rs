@@ -1,13 +1,13 @@
 //! The pager: its rooms, put together in one place, and what the program's calls may ask of them.
 
 use crate::asks::Answers;
-use crate::bell::Bell;
 use crate::config::Config;
 use crate::copy_out::CopyOut;
 use crate::departure::Departures;
 use crate::evict_hints::EvictHints;
 use crate::evictor::Evictor;
 use crate::evictor_start::EvictorStart;
+use crate::evictor_waker::EvictorWaker;
 use crate::far_memory::FarMemory;
 use crate::fault::Faults;
 use crate::fault_path::FaultPath;
@@ -109,7 +109,7 @@ impl Pager {
         let bound = config.local.into_iter().chain(config.ram).map(|bytes| bytes.0 / PAGE_BYTES as u64).min();
         let far = room(FarMemory::new(pages, config.backend, paths, PageCount(bound.unwrap_or(u64::MAX)))?);
         let local = room(LocalMemory::new(pages, far, staging, shared_budget, config.policy));
-        let bell = room(Bell::new(pages, config.ledger));
+        let waker = room(EvictorWaker::new(pages, config.ledger));
 
         let copy_out = room(CopyOut::new(pages, local, staging, pins, wp_ranges));
         let evict_hints = room(EvictHints::new(pages)?);
@@ -121,37 +121,37 @@ impl Pager {
         let driver = room(PrefetchDriver::new(pages, local, config.arbiter, tracer.is_some(), config.ledger));
         let cache =
             room(PrefetchCache::new(pages, local, far, staging, departures, driver, config.prefetch_cache_pages));
-        let read_ahead = room(ReadAhead::new(pages, local, far, reclaim, cache, driver, bell)?);
+        let read_ahead = room(ReadAhead::new(pages, local, far, reclaim, cache, driver, waker)?);
 
         let faults =
             room(Faults::new(pages, local, far, staging, reclaim, tracer, driver, cache, read_ahead, config.watch));
-        let inline_faults = room(InlineFaults::new(pages, local, read_ahead, faults, bell)?);
+        let inline_faults = room(InlineFaults::new(pages, local, read_ahead, faults, waker)?);
         let pinning = room(Pinning::new(pages, local, pins, wp_ranges, inline_faults));
 
         let maintenance = room(Maintenance::new(pages, far));
         let report = room(Report::new(pages, local, far, config.census));
-        let answers = Answers::new(pages, pinning, bell);
+        let answers = Answers::new(pages, pinning, waker);
         let evictor = room(Evictor::new(
             pages,
             local,
             reclaim,
             evict_hints,
             read_ahead,
-            bell,
+            waker,
             answers,
             maintenance,
             report,
             config.shared,
             config.housekeeping,
         ));
-        let evictor = room(EvictorStart::new(pages, read_ahead, bell, evictor));
+        let evictor = room(EvictorStart::new(pages, read_ahead, waker, evictor));
         let (count, processor_of) = (config.monitors, config.processor_of);
         let monitors =
-            room(Monitors::new(pages, local, tracer, read_ahead, faults, bell, evictor, count, processor_of));
+            room(Monitors::new(pages, local, tracer, read_ahead, faults, waker, evictor, count, processor_of));
 
         let range = room(RangeCalls::new(pages, local, far, staging, tracer, pins, pinning, evictor));
         let intervals = room(Intervals::new(pages, tracer, driver));
-        let hints = room(Hints::new(pages, local, evict_hints, driver, read_ahead, bell));
+        let hints = room(Hints::new(pages, local, evict_hints, driver, read_ahead, waker));
         let fork = Fork {
             pages,
             local,
@@ -166,7 +166,7 @@ impl Pager {
             read_ahead,
             inline_faults,
             pinning,
-            bell,
+            waker,
             maintenance,
             evictor,
             range,

@@ -12,8 +12,8 @@
 //! Where the read-ahead thread is late, because the program's threads have the processors or walk more streams than it keeps up
 //! with, a thread that serves its own faults prefetches the next pages of its window, or of its tape, itself (`help`, decision 0046).
 
-use crate::bell::Bell;
 use crate::decisions::Answers;
+use crate::evictor_waker::EvictorWaker;
 use crate::far_memory::FarMemory;
 use crate::fault_path::FaultPath;
 use crate::hint_ring::{HintRing, Run};
@@ -111,7 +111,7 @@ pub(crate) struct ReadAhead {
     reclaim: &'static Reclaim,
     cache: &'static PrefetchCache,
     driver: &'static PrefetchDriver,
-    bell: &'static Bell,
+    waker: &'static EvictorWaker,
     queue: Queue,
     hints: HintRing,
     /// When the oldest hint was put that was not taken, since `begun`, and how long hints wait; in nanoseconds.
@@ -161,7 +161,7 @@ impl ReadAhead {
         reclaim: &'static Reclaim,
         cache: &'static PrefetchCache,
         driver: &'static PrefetchDriver,
-        bell: &'static Bell,
+        waker: &'static EvictorWaker,
     ) -> Result<ReadAhead, SysError> {
         let (queue, hints, state) = (Queue::default(), HintRing::new()?, ThreadState::new());
         let ([hinted_ns, hints_wait_ns], begun) = ([const { AtomicU64::new(0) }; 2], Instant::now());
@@ -172,7 +172,7 @@ impl ReadAhead {
             reclaim,
             cache,
             driver,
-            bell,
+            waker,
             queue,
             hints,
             hinted_ns,
@@ -288,7 +288,7 @@ impl ReadAhead {
         self.queue.wake_if_asleep();
         if !self.is_started() {
             // The evictor starts it.
-            self.bell.ring();
+            self.waker.wake_if_idle();
         }
     }
 
@@ -475,7 +475,7 @@ impl ReadAhead {
                 registered.keep_to_processors();
                 self.prefetch(&mut batch, &of, &mut next, &mut scratch);
                 if self.local.above_high(&inside) {
-                    self.bell.ring();
+                    self.waker.wake_if_idle();
                 }
                 std::mem::swap(&mut batch, &mut next);
             }

@@ -6,7 +6,7 @@
 use crate::ledger;
 use hinterland_abi::{Ask, AskPhase, AskState, Asks, Ledger, Numbered};
 use hinterland_pager::FaultPath;
-use hinterland_sys::gate::{shared_futex_ring, shared_futex_wait_for};
+use hinterland_sys::gate::{shared_futex_bump, shared_futex_wait_for};
 use hinterland_sys::thread;
 use std::ptr;
 use std::sync::atomic::AtomicBool;
@@ -63,16 +63,16 @@ impl Asked {
         let begun = thread::since_boot();
         let in_time = || thread::since_boot().saturating_sub(begun) < PATIENCE && self.lives();
         let (ask, mut state) = loop {
-            let seen = self.asks.bell.load(SeqCst);
+            let seen = self.asks.evictor_wakes.load(SeqCst);
             if let Some(asked) = self.asks.ask(address as u64, bytes as u64, write) {
                 break asked;
             }
             if !in_time() {
                 return None;
             }
-            shared_futex_wait_for(&self.asks.bell, seen, FULL);
+            shared_futex_wait_for(&self.asks.evictor_wakes, seen, FULL);
         };
-        shared_futex_ring(&self.asks.bell);
+        shared_futex_bump(&self.asks.evictor_wakes);
         loop {
             let now = ask.state();
             match now.phase() {
@@ -104,7 +104,7 @@ impl Brought {
 impl Drop for Brought {
     fn drop(&mut self) {
         if self.ask.change(self.state, AskPhase::Done).is_some() {
-            shared_futex_ring(&self.asks.bell);
+            shared_futex_bump(&self.asks.evictor_wakes);
         }
     }
 }

@@ -145,7 +145,7 @@ pub fn shared_futex_wake(word: &AtomicU32) {
 }
 
 /// Changes `word`, a count of calls, and wakes everybody who sleeps on it in `shared_futex_wait_for`.
-pub fn shared_futex_ring(word: &AtomicU32) {
+pub fn shared_futex_bump(word: &AtomicU32) {
     word.fetch_add(1, SeqCst);
     shared_futex_wake(word);
 }

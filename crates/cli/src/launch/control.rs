@@ -20,7 +20,7 @@ use crate::figures::{Gauges, RowFigures, Totals};
 use crate::host::Host;
 use crate::report::ServiceReport;
 use hinterland_abi::{GranularityName, PathChange, ProcessRow};
-use hinterland_sys::gate::shared_futex_ring;
+use hinterland_sys::gate::shared_futex_bump;
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES, Slowdown, cut};
 use nix::poll::PollFlags;
 use std::ffi::OsString;
@@ -123,7 +123,7 @@ impl<'a> Control<'a> {
             let budget = keeper.measure(ledger, totals, liveness);
             if ledger.get().commands.local_bytes() != Some(budget) {
                 ledger.get().commands.set_local(budget);
-                ring_all(ledger);
+                wake_evictors(ledger);
                 self.about.status = None;
             }
         }
@@ -140,12 +140,12 @@ impl<'a> Control<'a> {
 }
 
 /// Wakes the evictors of the run: there is a command. A process that does not hear it looks a few times a second all the same.
-fn ring_all(ledger: &LauncherLedger) {
+fn wake_evictors(ledger: &LauncherLedger) {
     let ledger = ledger.get();
     let used = ledger.shares_used.load(Relaxed) as usize;
     let asks = ledger.shares.iter().zip(&ledger.asks).take(used);
     for (_, asks) in asks.filter(|(share, _)| share.pid.load(Relaxed) != 0) {
-        shared_futex_ring(&asks.bell);
+        shared_futex_bump(&asks.evictor_wakes);
     }
 }
 
@@ -337,7 +337,7 @@ impl Commanded for Run<'_, '_> {
         if let Some(changes) = changes {
             number = commands.set_paths(&changes);
         }
-        ring_all(self.ledger);
+        wake_evictors(self.ledger);
         self.about.status = None;
         let (local_budget_bytes, ram_budget_bytes) = (self.local_budget_bytes(), self.ram_budget_bytes());
         let local_ceiling_bytes = self.keeper.as_ref().map(Keeper::ceiling);

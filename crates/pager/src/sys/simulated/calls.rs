@@ -570,7 +570,7 @@ pub(crate) mod gate {
         }
     }
 
-    pub(crate) fn shared_futex_ring(word: &AtomicU32) {
+    pub(crate) fn shared_futex_bump(word: &AtomicU32) {
         word.fetch_add(1, SeqCst);
         shared_futex_wake(word);
     }

@@ -1,13 +1,13 @@
-//! The bell: wakes the evictor, for this process's threads and for other processes of the run that ask it for pages (`asks`).
+//! Wakes the evictor, for this process's threads and for other processes of the run that ask it for pages (`asks`).
 
 use crate::pages::Pages;
-use crate::sys::gate::{shared_futex_ring, shared_futex_wait_for};
+use crate::sys::gate::{shared_futex_bump, shared_futex_wait_for};
 use hinterland_abi::{Asks, Ledger};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Duration;
 
 /// See the module.
-pub(crate) struct Bell {
+pub(crate) struct EvictorWaker {
     pages: &'static Pages,
     /// Where other processes reach the evictor.
     ledger: Option<&'static Ledger>,
@@ -17,9 +17,9 @@ pub(crate) struct Bell {
     idle: AtomicBool,
 }
 
-impl Bell {
-    pub(crate) fn new(pages: &'static Pages, ledger: Option<&'static Ledger>) -> Bell {
-        Bell { pages, ledger, word: AtomicU32::new(0), idle: AtomicBool::new(false) }
+impl EvictorWaker {
+    pub(crate) fn new(pages: &'static Pages, ledger: Option<&'static Ledger>) -> EvictorWaker {
+        EvictorWaker { pages, ledger, word: AtomicU32::new(0), idle: AtomicBool::new(false) }
     }
 
     /// What other processes ask of this one.
@@ -33,15 +33,15 @@ impl Bell {
     }
 
     fn word(&self) -> &AtomicU32 {
-        self.asks().map_or(&self.word, |asks| &asks.bell)
+        self.asks().map_or(&self.word, |asks| &asks.evictor_wakes)
     }
 
-    /// How often it has rung.
-    pub(crate) fn rung(&self) -> u32 {
+    /// How often it was woken.
+    pub(crate) fn wakes(&self) -> u32 {
         self.word().load(SeqCst)
     }
 
-    /// The evictor sleeps until the bell rings, unless it did since `seen`, or there is work that came before it could ring.
+    /// The evictor sleeps until it is woken, unless it was since `seen`, or there is work that came before it could be.
     pub(crate) fn wait(&self, seen: u32, limit: Duration, has_work: impl FnOnce() -> bool) {
         self.idle.store(true, SeqCst);
         if !has_work() {
@@ -52,13 +52,13 @@ impl Bell {
 
     /// Wakes the evictor, whatever it does.
     pub(crate) fn wake(&self) {
-        shared_futex_ring(self.word());
+        shared_futex_bump(self.word());
     }
 
-    /// Lets the evictor look at the watermarks.
-    pub(crate) fn ring(&self) {
+    /// Lets an evictor that sleeps look at the watermarks.
+    pub(crate) fn wake_if_idle(&self) {
         if self.idle.load(SeqCst) {
-            shared_futex_ring(self.word());
+            shared_futex_bump(self.word());
         }
     }
 }
