@@ -6,8 +6,8 @@
 //! Beside the rows stands what the processes share: how much of the run's budget each of them holds. These words lie close
 //! together, because a process that wants more adds them all up.
 
-use crate::asks::Asks;
 use crate::commands::Commands;
+use crate::pin_requests::PinRequests;
 use crate::roster::{ROSTERS_MAX, Roster};
 use crate::run_link::{RUN_LINKS_MAX, RunLink};
 use crate::statistics::process::ProcessRow;
@@ -267,7 +267,7 @@ pub struct Ledger {
     /// No share from here on has ever been used.
     pub shares_used: AtomicU32,
     /// 1: a process of the run has wanted to read or write another one's memory.
-    pub asks_wanted: AtomicU32,
+    pub pin_requests_wanted: AtomicU32,
     /// 1: a process of the run has waited in vain for the launcher to hand a file over. The launcher says 0 when it goes on.
     pub handover_is_silent: AtomicU32,
     /// What the launcher has changed since the start.
@@ -282,8 +282,8 @@ pub struct Ledger {
     pub links: [RunLink; RUN_LINKS_MAX],
     /// The share of each row's process.
     pub shares: [Share; PROCESSES_MAX],
-    /// What others ask of each row's process.
-    pub asks: [Asks; PROCESSES_MAX],
+    /// What others request of each row's process.
+    pub pin_requests: [PinRequests; PROCESSES_MAX],
     /// Rows.
     pub processes: [ProcessRow; PROCESSES_MAX],
 }
@@ -300,14 +300,14 @@ impl Ledger {
         self.shares.get(self.index_of(row))
     }
 
-    /// What others ask of a row's process; `None` when the row is not of this ledger.
-    pub fn asks_of(&self, row: &ProcessRow) -> Option<&Asks> {
-        self.asks.get(self.index_of(row))
+    /// What others request of a row's process; `None` when the row is not of this ledger.
+    pub fn pin_requests_of(&self, row: &ProcessRow) -> Option<&PinRequests> {
+        self.pin_requests.get(self.index_of(row))
     }
 
-    /// What can be asked of a live process; `None`: it has no row.
-    pub fn asks_of_process(&self, process: Numbered) -> Option<&Asks> {
-        self.asks.get(self.index_of_process(process)?)
+    /// What can be requested of a live process; `None`: it has no row.
+    pub fn pin_requests_of_process(&self, process: Numbered) -> Option<&PinRequests> {
+        self.pin_requests.get(self.index_of_process(process)?)
     }
 
     /// The row of a live process; `None`: it has none.
@@ -329,7 +329,7 @@ impl Ledger {
     pub fn open_share(&self, index: usize, process: Numbered) {
         let end = u32::try_from(index + 1).unwrap_or(0);
         self.shares_used.fetch_max(end, Relaxed);
-        self.asks[index].reset();
+        self.pin_requests[index].reset();
         self.shares[index].evicts.store(0, Relaxed);
         self.shares[index].children_due.store(0, Relaxed);
         self.shares[index].acknowledge(process.pid, 0);

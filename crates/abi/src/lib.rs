@@ -2,12 +2,12 @@
 //! launched program reads from its environment.
 
 mod activity;
-mod asks;
 mod commands;
 mod handover;
 mod hint_site;
 mod ledger;
 pub mod loader;
+mod pin_requests;
 pub mod profile;
 mod roster;
 mod run_link;
@@ -17,7 +17,6 @@ mod tapes;
 mod text_list;
 
 pub use activity::{ACTIVITIES_MAX, ActivityRow, REGION_PAGES};
-pub use asks::{ASKS_MAX, Ask, AskPhase, AskState, Asks};
 pub use commands::{Commands, PATH_CHANGES_MAX, PathChange};
 pub use handover::{Handed, addresses};
 pub use hint_site::{HINT_SITES_MAX, HintSiteRow, SITE_NAME_BYTES};
@@ -26,6 +25,7 @@ pub use ledger::{
     Numbered, PROCESSES_MAX, PROCESSOR_WORDS, RowState, Share, TEXT_BYTES, TRACES_MAX, Text, TraceRow, bucket_of,
     bucket_upper_ns, file_id,
 };
+pub use pin_requests::{PIN_REQUESTS_MAX, PinRequest, PinRequestPhase, PinRequestState, PinRequests};
 pub use roster::{ROSTER_NODES_MAX, ROSTERS_MAX, Roster};
 pub use run_link::{LINK_USERS_MAX, RUN_LINKS_MAX, RunLink};
 pub use settings::{

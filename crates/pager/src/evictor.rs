@@ -1,13 +1,13 @@
-//! The evictor: the thread that keeps local memory under the watermarks. It also samples what the process needs, answers asks,
+//! The evictor: the thread that keeps local memory under the watermarks. It also samples what the process needs, answers pin requests,
 //! acknowledges commands, and reports.
 
-use crate::asks::{Answers, Held};
 use crate::evict_hints::EvictHints;
 use crate::evictor_waker::EvictorWaker;
 use crate::fault_path::FaultPath;
 use crate::local_memory::LocalMemory;
 use crate::maintenance::Maintenance;
 use crate::pages::Pages;
+use crate::pin_requests::{PinRequestHandler, RequestPins};
 use crate::proportional_share::SharedBytes;
 use crate::read_ahead::ReadAhead;
 use crate::reclaim::Reclaim;
@@ -33,7 +33,7 @@ pub(crate) struct Evictor {
     evict_hints: &'static EvictHints,
     read_ahead: &'static ReadAhead,
     waker: &'static EvictorWaker,
-    answers: Answers,
+    pin_requests: PinRequestHandler,
     maintenance: &'static Maintenance,
     report: &'static Report,
     /// Looks at what other processes count of this one's memory.
@@ -51,7 +51,7 @@ impl Evictor {
         evict_hints: &'static EvictHints,
         read_ahead: &'static ReadAhead,
         waker: &'static EvictorWaker,
-        answers: Answers,
+        pin_requests: PinRequestHandler,
         maintenance: &'static Maintenance,
         report: &'static Report,
         shared: fn(bool) -> Option<SharedBytes>,
@@ -64,7 +64,7 @@ impl Evictor {
             evict_hints,
             read_ahead,
             waker,
-            answers,
+            pin_requests,
             maintenance,
             report,
             shared,
@@ -78,15 +78,15 @@ impl Evictor {
         self.read_ahead.follow_commands();
     }
 
-    /// It was started: an ask or a command before it first runs waits for it.
+    /// It was started: a pin request or a command before it first runs waits for it.
     pub(crate) fn begin_answering(&self) {
-        self.answers.begin();
+        self.pin_requests.begin();
         self.local.shared_budget.begin_acknowledging(self.pages.row());
     }
 
     /// It will not run again: other processes do not wait for its answers any more.
     pub(crate) fn end_answering(&self) {
-        self.answers.end();
+        self.pin_requests.end();
         self.local.shared_budget.end_acknowledging(self.pages.row());
     }
 
@@ -96,7 +96,7 @@ impl Evictor {
         let mut scratch = Scratch::new();
         let mut tidied = Instant::now();
         let mut demand = DemandSampler::new();
-        let mut held = Held::default();
+        let mut pins = RequestPins::default();
         loop {
             let seen = self.waker.wakes();
             if should_stop() {
@@ -104,7 +104,7 @@ impl Evictor {
             }
             registered.keep_to_processors();
             self.follow_commands();
-            self.answers.answer(&mut held);
+            self.pin_requests.answer(&mut pins);
             if self.pages.path == FaultPath::Inline
                 && (self.read_ahead.has_work() || self.local.above_high(&self.pages.gate.enter()))
             {
@@ -124,7 +124,7 @@ impl Evictor {
                 let inside = self.pages.gate.enter();
                 self.reclaim.hinted_step(&mut scratch);
                 drop(inside);
-                self.answers.answer(&mut held);
+                self.pin_requests.answer(&mut pins);
             }
             let mut worked = false;
             let above_low = || self.local.account.above_low();
@@ -132,7 +132,7 @@ impl Evictor {
                 let inside = self.pages.gate.enter();
                 worked = self.reclaim.step(Urgency::Ahead, &mut scratch);
                 drop(inside);
-                self.answers.answer(&mut held);
+                self.pin_requests.answer(&mut pins);
                 if !worked {
                     break;
                 }
@@ -141,7 +141,7 @@ impl Evictor {
                 let inside = self.pages.gate.enter();
                 let shrinks = self.reclaim.shrink_store();
                 drop(inside);
-                self.answers.answer(&mut held);
+                self.pin_requests.answer(&mut pins);
                 if !shrinks {
                     break;
                 }

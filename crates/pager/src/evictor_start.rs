@@ -5,7 +5,7 @@
 //! libc leaves cancellation out. A fault cannot start a thread, being a signal handler; a call that makes memory accessible can.
 //!
 //! Once a process of the run has wanted to read or write another one's memory, everybody's starts as soon as memory is made
-//! accessible: it answers asks (`asks`).
+//! accessible: it answers pin requests (`pin_requests`).
 //!
 //! A child of vfork shares this memory: a thread that it started would end with its exec, and is left to the parent.
 
@@ -96,15 +96,15 @@ impl EvictorStart {
         self.start_own();
     }
 
-    /// See `Pager::expect_asks`.
-    pub(crate) fn expect_asks(&'static self) {
+    /// See `Pager::expect_pin_requests`.
+    pub(crate) fn expect_pin_requests(&'static self) {
         if self.pages.path == FaultPath::Inline && !self.state.is_started() {
             self.start_own();
         }
     }
 
     fn is_needed(&self, opened: u64) -> bool {
-        opened > QUIET_PAGES || self.waker.asks_are_wanted()
+        opened > QUIET_PAGES || self.waker.pin_requests_are_wanted()
     }
 
     /// Starts the evictor, unless the memory is another process's.
@@ -129,7 +129,7 @@ impl EvictorStart {
             return Ok(());
         }
         self.spawn()?;
-        // Now, and not when the thread first runs: who asks before that waits for it.
+        // Now, and not when the thread first runs: what is requested before that waits for it.
         self.evictor.begin_answering();
         // On the monitor path, that thread came with the monitors.
         if self.pages.path == FaultPath::Inline { self.pages.own_threads.watch_for_the_end() } else { Ok(()) }
@@ -148,7 +148,7 @@ impl EvictorStart {
         outcome
     }
 
-    /// Stops the evictor. What other processes ask of it waits.
+    /// Stops the evictor. What other processes request of it waits.
     pub(crate) fn stop(&self) {
         self.state.stop(|| self.waker.wake());
     }

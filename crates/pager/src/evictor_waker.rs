@@ -1,8 +1,8 @@
-//! Wakes the evictor, for this process's threads and for other processes of the run that ask it for pages (`asks`).
+//! Wakes the evictor, for this process's threads and for other processes of the run that request its pages (`pin_requests`).
 
 use crate::pages::Pages;
 use crate::sys::gate::{shared_futex_bump, shared_futex_wait_for};
-use hinterland_abi::{Asks, Ledger};
+use hinterland_abi::{Ledger, PinRequests};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Duration;
 
@@ -22,18 +22,18 @@ impl EvictorWaker {
         EvictorWaker { pages, ledger, word: AtomicU32::new(0), idle: AtomicBool::new(false) }
     }
 
-    /// What other processes ask of this one.
-    pub(crate) fn asks(&self) -> Option<&'static Asks> {
-        self.ledger.and_then(|ledger| ledger.asks_of(self.pages.row()))
+    /// What other processes request of this one.
+    pub(crate) fn pin_requests(&self) -> Option<&'static PinRequests> {
+        self.ledger.and_then(|ledger| ledger.pin_requests_of(self.pages.row()))
     }
 
     /// Whether a process of the run has wanted to read or write another one's memory.
-    pub(crate) fn asks_are_wanted(&self) -> bool {
-        self.ledger.is_some_and(|ledger| ledger.asks_wanted.load(Relaxed) == 1)
+    pub(crate) fn pin_requests_are_wanted(&self) -> bool {
+        self.ledger.is_some_and(|ledger| ledger.pin_requests_wanted.load(Relaxed) == 1)
     }
 
     fn word(&self) -> &AtomicU32 {
-        self.asks().map_or(&self.word, |asks| &asks.evictor_wakes)
+        self.pin_requests().map_or(&self.word, |requests| &requests.evictor_wakes)
     }
 
     /// How often it was woken.

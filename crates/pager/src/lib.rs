@@ -10,13 +10,12 @@
 //! | `CopyOut`, `Departures`, `Tracer`, `WriteBack`, `Reclaim` | victims leave the program, are parked, go to the backend |
 //! | `PrefetchDriver`, `PrefetchCache`, `ReadAhead` | windows are asked for, loaded, and wait unmapped |
 //! | `Faults`, `InlineFaults`, `Pinning` | pages come when a thread touches them, or before the kernel does |
-//! | `Evictor`, `Maintenance`, `Monitors` | the threads, and when they start (`EvictorStart`); asks of other processes (`Answers`) |
+//! | `Evictor`, `Maintenance`, `Monitors` | the threads, and when they start (`EvictorStart`); pin requests of other processes (`PinRequestHandler`) |
 //! | `RangeCalls`, `Fork` | threads of the program map, unmap, protect, fork |
 //!
 //! A repository test holds the order (`tests/tests/repository/rooms.rs`).
 
 mod account;
-mod asks;
 mod backoff;
 #[cfg(test)]
 mod blocked;
@@ -51,6 +50,7 @@ mod page_counts;
 mod pager;
 mod pages;
 mod pin;
+mod pin_requests;
 mod pinning;
 mod prefetch_cache;
 mod prefetch_driver;

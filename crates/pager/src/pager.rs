@@ -1,6 +1,5 @@
 //! The pager: its rooms, put together in one place, and what the program's calls may ask of them.
 
-use crate::asks::Answers;
 use crate::config::Config;
 use crate::copy_out::CopyOut;
 use crate::departure::Departures;
@@ -22,6 +21,7 @@ use crate::monitor::Monitors;
 use crate::own_processors::OwnProcessors;
 use crate::pages::Pages;
 use crate::pin::{Pin, PinAccess, Pins};
+use crate::pin_requests::PinRequestHandler;
 use crate::pinning::Pinning;
 use crate::prefetch_cache::PrefetchCache;
 use crate::prefetch_driver::PrefetchDriver;
@@ -130,7 +130,7 @@ impl Pager {
 
         let maintenance = room(Maintenance::new(pages, far));
         let report = room(Report::new(pages, local, far, config.census));
-        let answers = Answers::new(pages, pinning, waker);
+        let pin_requests = PinRequestHandler::new(pages, pinning, waker);
         let evictor = room(Evictor::new(
             pages,
             local,
@@ -138,7 +138,7 @@ impl Pager {
             evict_hints,
             read_ahead,
             waker,
-            answers,
+            pin_requests,
             maintenance,
             report,
             config.shared,
@@ -357,8 +357,8 @@ impl Pager {
     }
 
     /// This process reads or writes the memory of others: they will want to do the same with its own.
-    pub fn expect_asks(&'static self) {
-        self.evictor.expect_asks();
+    pub fn expect_pin_requests(&'static self) {
+        self.evictor.expect_pin_requests();
     }
 
     /// From now on no page leaves by copy: the program has pages that a device writes to at any time. Call it before that

@@ -45,8 +45,6 @@
 
 mod arena;
 #[cfg(not(feature = "local-only"))]
-mod asks;
-#[cfg(not(feature = "local-only"))]
 mod auditors;
 mod brk;
 #[cfg(not(feature = "local-only"))]
@@ -87,6 +85,8 @@ mod mapping;
 mod memory_limit;
 #[cfg(not(feature = "local-only"))]
 mod parent_death;
+#[cfg(not(feature = "local-only"))]
+mod pin_requests;
 mod proc_file;
 #[cfg(not(feature = "local-only"))]
 mod profile;

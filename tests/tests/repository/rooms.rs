@@ -41,7 +41,7 @@ const BUILDINGS: &[Building] = &[
             ("reclaim", &["copy_out", "evict_hints", "departure", "tracer", "write_back", "reclaim"]),
             ("prefetching", &["prefetch_driver", "prefetch_cache", "read_ahead"]),
             ("faults", &["fault", "inline_fault", "pinning"]),
-            ("threads", &["asks", "maintenance", "report", "evictor", "evictor_start", "monitor"]),
+            ("threads", &["pin_requests", "maintenance", "report", "evictor", "evictor_start", "monitor"]),
             ("calls", &["range", "interval", "hints", "fork"]),
             ("pager", &["config", "pager"]),
             ("tests", &["races", "runs", "interleavings"]),

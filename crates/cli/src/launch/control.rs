@@ -143,9 +143,9 @@ impl<'a> Control<'a> {
 fn wake_evictors(ledger: &LauncherLedger) {
     let ledger = ledger.get();
     let used = ledger.shares_used.load(Relaxed) as usize;
-    let asks = ledger.shares.iter().zip(&ledger.asks).take(used);
-    for (_, asks) in asks.filter(|(share, _)| share.pid.load(Relaxed) != 0) {
-        shared_futex_bump(&asks.evictor_wakes);
+    let requests = ledger.shares.iter().zip(&ledger.pin_requests).take(used);
+    for (_, requests) in requests.filter(|(share, _)| share.pid.load(Relaxed) != 0) {
+        shared_futex_bump(&requests.evictor_wakes);
     }
 }
 

@@ -79,7 +79,7 @@ pub(crate) fn by_the_rules(number: i64, arguments: [usize; 6]) -> isize {
 pub(crate) fn between_processes(number: i64, arguments: [usize; 6]) -> isize {
     if crate::inline::active() {
         if let Some(pager) = crate::pager() {
-            pager.expect_asks();
+            pager.expect_pin_requests();
         }
         let frame = Frame::enter();
         let answer = with_signals_blocked(number, arguments, syscalls::perform);

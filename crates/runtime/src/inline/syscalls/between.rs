@@ -1,7 +1,7 @@
 //! process_vm_readv(2) and process_vm_writev(2): the kernel copies between this process and another one.
 //!
 //! Our side is brought in and pinned as for any call. The other side may be another managed process of the run, on the inline
-//! path: what is missing there is `EFAULT` here. Then that process is asked (`asks`), and the call is made again. The kernel has
+//! path: what is missing there is `EFAULT` here. Then that process is asked (`pin_requests`), and the call is made again. The kernel has
 //! the first word, so it has judged by then whether this process may do that at all; and the call may be repeated because it
 //! consumes nothing: what it has copied is counted, and the rest is copied next.
 //!
@@ -14,8 +14,8 @@ use super::pieces::{CALL_BYTES, piece_bytes};
 use super::pinned::{Pins, pin};
 use super::vectors::{Array, ELEMENT, ELEMENTS_MAX};
 use super::{copy, is_error, refused, touches_far};
-use crate::asks::{self, Asked};
 use crate::inline::call::Call;
+use crate::pin_requests::{self, PeerProcess};
 use hinterland_pager::PinAccess;
 use hinterland_sys::confinement;
 
@@ -32,8 +32,8 @@ pub(crate) fn between_processes(call: &Call) -> isize {
         (Some(here), Some(there)) if here.far + there.far > 0 && flags == 0 => {
             drop(arrays);
             let same = shares_memory(process);
-            let asked = if same { None } else { asks::of_process(i32::try_from(process).unwrap_or(0)) };
-            Transfer { call, process, same, asked, ours: Cursor::new(ours), theirs: Cursor::new(theirs) }.run()
+            let peer = if same { None } else { pin_requests::of_process(i32::try_from(process).unwrap_or(0)) };
+            Transfer { call, process, same, peer, ours: Cursor::new(ours), theirs: Cursor::new(theirs) }.run()
         }
         // Nothing far, or what the kernel refuses.
         _ => call.issue(call.arguments),
@@ -80,8 +80,8 @@ struct Transfer<'a> {
     process: usize,
     /// The other side is this very memory, too.
     same: bool,
-    /// Where the other process can be asked; `None`: it is not managed, or the kernel waits for its missing pages.
-    asked: Option<Asked>,
+    /// The other process; `None`: it is not managed, or the kernel waits for its missing pages.
+    peer: Option<PeerProcess>,
     ours: Cursor,
     theirs: Cursor,
 }
@@ -108,19 +108,19 @@ impl Transfer<'_> {
     /// Copies as much as goes of one piece of memory on either side.
     fn step(&self, ours: usize, theirs: usize, len: usize) -> isize {
         let writes = self.call.number == libc::SYS_process_vm_writev;
-        let asked = self.asked.as_ref().filter(|_| touches_far(theirs, len));
-        let answer = match asked {
+        let peer = self.peer.as_ref().filter(|_| touches_far(theirs, len));
+        let answer = match peer {
             Some(_) if writes => self.look(theirs),
             _ => self.copy(ours, theirs, len),
         };
-        if self.asked.is_none() && !self.same && answer == refused(libc::EFAULT) && touches_far(theirs, len) {
-            asks::say_who_is_deaf(i32::try_from(self.process).unwrap_or(0));
+        if self.peer.is_none() && !self.same && answer == refused(libc::EFAULT) && touches_far(theirs, len) {
+            pin_requests::warn_that_none_answers(i32::try_from(self.process).unwrap_or(0));
         }
-        let Some(asked) = asked.filter(|_| answer == refused(libc::EFAULT) || writes && answer >= 0) else {
+        let Some(peer) = peer.filter(|_| answer == refused(libc::EFAULT) || writes && answer >= 0) else {
             return answer;
         };
-        match asked.bring_in(theirs, len, writes) {
-            Some(brought) => self.copy(ours, theirs, len.min(brought.bytes())),
+        match peer.bring_in(theirs, len, writes) {
+            Some(pinned) => self.copy(ours, theirs, len.min(pinned.bytes())),
             None if writes => self.copy(ours, theirs, len),
             None => answer,
         }
