@@ -3,7 +3,7 @@
 //! of the phases that agree.
 
 use hinterland_tape::compare::{Comparison, write_sets};
-use hinterland_tape::plan::{Case, Eviction, Pace, Recording, plan};
+use hinterland_tape::plan::{Case, Eviction, PlanCosts, Recording, plan};
 use hinterland_tape::tape::{PageRange, Tape, TapeHead, TapeWriter, ThreadTotals};
 use hinterland_tape::{Head, Trace, import};
 
@@ -76,7 +76,7 @@ fn planned(bytes: &[u8], kind: u8) {
     let mut writer =
         TapeWriter::new(&mut tape, &TapeHead::default(), recording.regions()).expect("memory is a good sink");
     let mut sink = |thread, arrival, departure| writer.push(thread, arrival, departure);
-    let plans = plan(&trace, &recording, &[case], &Pace::default(), Some(&mut sink)).expect("it was read once");
+    let plans = plan(&trace, &recording, &[case], &PlanCosts::default(), Some(&mut sink)).expect("it was read once");
     let totals: Vec<ThreadTotals> = plans[0].threads.iter().map(ThreadTotals::from).collect();
     writer.finish(&totals).expect("memory is a good sink");
     read(&tape);

@@ -65,12 +65,12 @@ const AIM: f64 = 0.75;
 /// The time that the recent excess looks back, in seconds.
 const RECENT_SECONDS: f64 = 2.0;
 /// Shrinks by so much in a second of work without stall, at most and at least. Pages of the hot set leave with the others and return: that is a stall, too, which
-/// says of the pace that it was too fast, before it says of the size that it is too small.
+/// says of the rate of shrinking that it was too fast, before it says of the size that it is too small.
 const SHRINK_A_SECOND: f64 = 0.08;
 const SHRINK_A_SECOND_MIN: f64 = 0.01;
-/// A size at which the pace may have been too fast is avoided for so long, in seconds; the pace is halved, and returns by so much a second.
+/// A size at which the rate may have been too fast is avoided for so long, in seconds; the rate is halved, and returns by so much a second.
 const SLOWED_SECONDS: f64 = 2.0;
-const PACE_RETURNS: f64 = 0.01;
+const SHRINK_RATE_RETURNS: f64 = 0.01;
 /// Grows by so much for each multiple of the bound that the excess is.
 const GROW: f64 = 0.1;
 /// Grows by so much at most, at a time.
@@ -101,8 +101,8 @@ pub struct ServiceLevel {
     /// Until when pages return.
     returning_until: f64,
     too_small: Option<TooSmall>,
-    /// The pace of shrinking, a second.
-    pace: f64,
+    /// The rate of shrinking, a second.
+    shrink_rate: f64,
     /// What was held before it shrank the last time: enough, as far as was seen.
     enough: Option<u64>,
 }
@@ -123,7 +123,7 @@ impl ServiceLevel {
             clock: 0.0,
             returning_until: 0.0,
             too_small: None,
-            pace: SHRINK_A_SECOND,
+            shrink_rate: SHRINK_A_SECOND,
             enough: None,
         }
     }
@@ -174,8 +174,8 @@ impl ServiceLevel {
         } else if excess < aim {
             // While the program sleeps, nothing shows which of its memory it will miss.
             let worked = (interval.thread_ns as f64 / 1e9).min(seconds);
-            self.pace = (self.pace * (1.0 + PACE_RETURNS * worked)).min(SHRINK_A_SECOND);
-            self.shrink(worked * self.pace * (1.0 - excess / aim), interval.local_bytes);
+            self.shrink_rate = (self.shrink_rate * (1.0 + SHRINK_RATE_RETURNS * worked)).min(SHRINK_A_SECOND);
+            self.shrink(worked * self.shrink_rate * (1.0 - excess / aim), interval.local_bytes);
         }
         self.budget
     }
@@ -188,9 +188,9 @@ impl ServiceLevel {
         let is_same = |size: &TooSmall| size.bytes.max(was) as f64 / (size.bytes.min(was).max(1) as f64) < SAME_SIZE;
         // Soon after it has grown, the size is too small still, not again.
         let still = self.clock < self.returning_until + RETURN_SECONDS;
-        let was_fast = self.pace >= 2.0 * SHRINK_A_SECOND_MIN;
+        let was_fast = self.shrink_rate >= 2.0 * SHRINK_A_SECOND_MIN;
         if !still {
-            self.pace = (self.pace / 2.0).max(SHRINK_A_SECOND_MIN);
+            self.shrink_rate = (self.shrink_rate / 2.0).max(SHRINK_A_SECOND_MIN);
         }
         let avoided = match self.too_small.filter(is_same) {
             None if was_fast => SLOWED_SECONDS,

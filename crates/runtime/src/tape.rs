@@ -9,7 +9,7 @@ use crate::{build_id, handover, ledger};
 use hinterland_abi::{Handed, Ledger, ProcessRow, Settings, TapePlace, TapeTaker};
 use hinterland_pager::FAR_PAGES;
 use hinterland_policy::tape::{
-    PageSet, SetSource, TapeArrival, TapeDeparture, TapePace, TapeSource, Tapes, ThreadTape,
+    PageSet, SetSource, TapeArrival, TapeDeparture, TapeLookahead, TapeSource, Tapes, ThreadTape,
 };
 use hinterland_sys::{confinement, thread};
 use hinterland_tape::tape::{Order, PageRange, Tape};
@@ -79,11 +79,12 @@ fn take(settings: &Settings, taker: TapeTaker, ledger: &Ledger, row: &ProcessRow
     let tape: &'static Tape<'static> = Box::leak(Box::new(tape?));
     row.tape.store(u32::try_from(number + 1).unwrap_or(0), Relaxed);
     row.tape_processes.store(1, Relaxed);
-    let pace = TapePace { batch_pages: settings.tape_batch_pages, lookahead_pages: settings.tape_lookahead_pages };
+    let lookahead =
+        TapeLookahead { batch_pages: settings.tape_batch_pages, lookahead_pages: settings.tape_lookahead_pages };
     let tapes: Tapes = match tape.head().order {
         Order::Ordered => {
             let threads = u32::try_from(tape.threads().len()).unwrap_or(u32::MAX);
-            TapeSource::new((0..threads).map(|thread| of_thread(tape, thread)), pace).into()
+            TapeSource::new((0..threads).map(|thread| of_thread(tape, thread)), lookahead).into()
         }
         Order::Sets => SetSource::new(tape.phases().iter().map(|phase| of_phase(phase))).into(),
     };

@@ -4,7 +4,7 @@ use crate::figures::Figures;
 use crate::machine::Machine;
 use crate::{Setup, SetupError, Workload};
 use hinterland_policy::tape::{
-    PageSet, SetSource, TapeArrival, TapeDeparture, TapePace, TapeSource, Tapes, ThreadTape,
+    PageSet, SetSource, TapeArrival, TapeDeparture, TapeLookahead, TapeSource, Tapes, ThreadTape,
 };
 use hinterland_policy::{Arbiter, make, make_prefetcher};
 use hinterland_tape::tape::{Order, PageRange, Tape};
@@ -27,7 +27,7 @@ pub fn follow(
         Order::Ordered => {
             let threads: Option<Vec<ThreadTape>> =
                 (0..).zip(tape.threads()).map(|(number, _)| of_thread(work, tape, number)).collect();
-            TapeSource::new(threads.ok_or(SetupError::Tape)?, TapePace::default()).into()
+            TapeSource::new(threads.ok_or(SetupError::Tape)?, TapeLookahead::default()).into()
         }
         Order::Sets => SetSource::new(tape.phases().iter().map(|phase| of_phase(work, phase))).into(),
     };

@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p hinterland-tape --example plan_rate [-- [--json] TRACE …]`: without a trace, for a walk, and for random touches.
 
-use hinterland_tape::plan::{Case, Eviction, Pace, Recording, plan};
+use hinterland_tape::plan::{Case, Eviction, PlanCosts, Recording, plan};
 use hinterland_tape::tape::{TapeHead, TapeWriter};
 use hinterland_tape::{Head, Reference, Region, Trace, Writer, Written};
 
@@ -57,20 +57,20 @@ fn measure(name: &str, bytes: &[u8], rows: &mut Vec<String>, texts: &mut Vec<Str
         millions / read_seconds
     ));
     let local_pages = (recording.pages() * LOCAL_PERCENT / 100).max(1);
-    let pace = Pace {
+    let costs = PlanCosts {
         latency_ns: 15_000,
         page_ns: 3_277,
         fault_ns: 2_950,
         first_touch_ns: 2_950,
         written_percent: 100,
-        ..Pace::default()
+        ..PlanCosts::default()
     };
     for eviction in [Eviction::Lru, Eviction::Min] {
         let case = Case { local_pages, reserve_pages: 0, eviction };
         let mut tape = TapeWriter::new(std::io::sink(), &TapeHead::default(), recording.regions()).expect("as above");
         let begun = cpu_seconds();
         let mut sink = |thread, arrival, departure| tape.push(thread, arrival, departure);
-        let plans = plan(&trace, &recording, &[case], &pace, Some(&mut sink)).expect("it was read once");
+        let plans = plan(&trace, &recording, &[case], &costs, Some(&mut sink)).expect("it was read once");
         let seconds = cpu_seconds() - begun;
         let tape_bytes = tape.finish(&[]).expect("as above");
         let (eviction, rate) = (eviction.name(), millions / seconds);

@@ -5,7 +5,7 @@
 //! ```
 //! A batch of stores is written in runs of neighbouring slots, a batch of loads is read in runs of neighbouring locations.
 //! Demand loads have workers of their own, and while one is under way all others keep their queues shallow: one operation, or four of a migration,
-//! of which a switch rests for the program (`paths::pace`).
+//! of which a switch rests for the program (`paths::duty_cycle`).
 //!
 //! **Fork.** Parent and child share the files that existed at the fork, for reading. The parent goes on writing to its file
 //! but not to slots that were in use at the fork: freed ones stay unused until the child and everybody who came out of it are
@@ -40,7 +40,7 @@ const DEMAND_WORKERS: usize = 8;
 const BACKGROUND_WORKERS: usize = 4;
 /// Operations of a background call that may be in flight while a demand load is under way.
 const SHALLOW: usize = 1;
-/// The same of a migration: 512 KiB. A switch rests for the program (`paths::pace`), and a promotion begins after a look without loads.
+/// The same of a migration: 512 KiB. A switch rests for the program (`paths::duty_cycle`), and a promotion begins after a look without loads.
 const SHALLOW_MIGRATION: usize = 4;
 /// Batches of stores between two looks at which relatives are gone, while slots wait for that.
 const BATCHES_BETWEEN_LOOKS: usize = 16;

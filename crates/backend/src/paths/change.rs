@@ -6,8 +6,8 @@
 //! those that were to go: their pages might find no room. For the same reason a path that is being emptied takes pages that no other takes.
 //! Where all places are taken, paths that are to go make place one after the other, each for one that comes.
 
+use super::duty_cycle::Mark;
 use super::migrate::{BATCH_PAGES, Moved};
-use super::pace::Mark;
 use super::path::Path;
 use super::pipeline::{Pipeline, ROOM_PAGES};
 use super::{PATHS_MAX, Paths, Slot};
@@ -187,20 +187,20 @@ impl Paths {
             let mut emptying = lock(&self.emptying);
             let pipeline = emptying.get_or_insert_with(Pipeline::new);
             // Another task of maintenance may be due earlier.
-            let rest = pipeline.pace.left_of_rest(Instant::now());
+            let rest = pipeline.duty_cycle.left_of_rest(Instant::now());
             if !rest.is_zero() {
                 return Ok(Some(rest));
             }
-            pipeline.pace.begin(mark());
-            let batch_pages = if pipeline.pace.is_needed() { BATCH_PAGES } else { ROOM_PAGES };
+            pipeline.duty_cycle.begin(mark());
+            let batch_pages = if pipeline.duty_cycle.is_needed() { BATCH_PAGES } else { ROOM_PAGES };
             if pipeline.path.replace(path) != Some(path) {
-                pipeline.pace.begin_anew();
+                pipeline.duty_cycle.begin_anew();
             }
             let (moved, refused) = self.move_on(pipeline, path, batch_pages);
             let left = self.enter(path).map_or(0, |path| path.pages.load(SeqCst));
-            let rest = pipeline.pace.end(mark(), moved.moved, left);
+            let rest = pipeline.duty_cycle.end(mark(), moved.moved, left);
             if refused.is_some() || moved.moved == 0 && moved.unreadable > 0 {
-                pipeline.pace.begin_anew();
+                pipeline.duty_cycle.begin_anew();
             }
             (moved, refused, rest)
         };

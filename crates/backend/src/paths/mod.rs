@@ -7,7 +7,7 @@
 //!             auto:   tiers in the order of time times cost (`rank`), with paths of a kind in one tier, over which pages are spread
 //! upwards  ─► pages of lower tiers that are wanted again (`promote`)
 //! away     ─► from a path that is dropped: a batch is read while the one before it is stored (`pipeline`), in as much of the time as leaves
-//!             the program its speed (`pace`)
+//!             the program its speed (`duty_cycle`)
 //! batches  ─► all paths are asked before one is waited for: a batch takes as long as the slowest, not the sum (`batch`)
 //! ```
 //! A path that is full or fails is left alone for a moment, and the page goes to another one: only when no path takes it the caller is
@@ -16,8 +16,8 @@
 
 mod batch;
 mod change;
+mod duty_cycle;
 mod migrate;
-mod pace;
 mod path;
 mod pipeline;
 mod promote;
@@ -781,7 +781,7 @@ mod tests {
         for _ in 0..3 {
             paths.change_step();
             assert!(paths.obstacle().contains("does not give them back"), "{}", paths.obstacle());
-            assert!(lock(&paths.emptying).as_ref().is_some_and(|pipeline| !pipeline.pace.has_begun()));
+            assert!(lock(&paths.emptying).as_ref().is_some_and(|pipeline| !pipeline.duty_cycle.has_begun()));
         }
     }
 

@@ -10,8 +10,8 @@
 
 use super::Paths;
 use super::batch::{Beside, Done, Part, carry_out};
+use super::duty_cycle::DutyCycle;
 use super::migrate::{Moved, Moving, Staging, store_batch};
-use super::pace::Pace;
 use super::table::Which;
 use crate::sync::lock;
 use crate::{LoadError, LoadItem, Priority, StoreError};
@@ -29,7 +29,7 @@ pub(super) struct Pipeline {
     next_room: Staging,
     /// The path that is emptied.
     pub(super) path: Option<usize>,
-    pub(super) pace: Pace,
+    pub(super) duty_cycle: DutyCycle,
 }
 
 impl Pipeline {
@@ -37,7 +37,7 @@ impl Pipeline {
 
     pub(super) fn new() -> Pipeline {
         let (room, next_room) = (Staging::of(ROOM_PAGES), Staging::of(ROOM_PAGES));
-        Pipeline { read: Vec::new(), room, next_room, path: None, pace: Pace::default() }
+        Pipeline { read: Vec::new(), room, next_room, path: None, duty_cycle: DutyCycle::default() }
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{Refusal, SimArgs};
 use crate::error::complain;
 use hinterland_sim::{Collector, Workload, WorkloadError, reserve};
-use hinterland_tape::plan::{self, Case, Clock, Pace, Recording};
+use hinterland_tape::plan::{self, Case, Clock, PlanCosts, Recording};
 use hinterland_tape::study::{FeatureStudy, Features, Study};
 use hinterland_tape::{Entry, Head, Trace, TraceError};
 use hinterland_units::PAGE_BYTES;
@@ -179,7 +179,8 @@ fn planned(args: &SimArgs, trace: &Trace<'_>, work: &Workload) -> Result<Vec<u8>
     let recording = Recording::read(trace, clock).map_err(refuse)?;
     let case = Case { local_pages, reserve_pages: reserve(local_pages), eviction: plan::Eviction::Min };
     let mut bytes = Vec::new();
-    plan::write_tape(trace, &recording, &[case], &Pace::default(), "hinterland sim", &mut bytes).map_err(refuse)?;
+    plan::write_tape(trace, &recording, &[case], &PlanCosts::default(), "hinterland sim", &mut bytes)
+        .map_err(refuse)?;
     Ok(bytes)
 }
 

@@ -14,7 +14,7 @@
 
 use super::{PlanArgs, RUN, Refusal, UNTRACED};
 use hinterland_sim::{Costs, FaultPath};
-use hinterland_tape::plan::{Clock, Pace, Recording, traced_ns};
+use hinterland_tape::plan::{Clock, PlanCosts, Recording, traced_ns};
 use hinterland_tape::{Head, Trace};
 use hinterland_units::Foreign;
 use serde::{Deserialize, Serialize};
@@ -110,9 +110,9 @@ impl PagerCosts {
         }
     }
 
-    /// The pace of a plan over a link.
-    pub fn pace(&self, args: &PlanArgs) -> Pace {
-        Pace {
+    /// The costs of a plan over a link.
+    pub fn plan_costs(&self, args: &PlanArgs) -> PlanCosts {
+        PlanCosts {
             latency_ns: args.link.latency_ns,
             page_ns: args.link.page_ns(),
             fault_ns: self.fault_ns,

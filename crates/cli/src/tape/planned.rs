@@ -6,7 +6,7 @@ use super::{Eviction, OrderArg, PlanArgs, Refusal, table};
 use crate::error::complain;
 use crate::{output, print};
 use hinterland_sim::reserve;
-use hinterland_tape::plan::{self, Case, Pace, Plan, PlanError, Recording, ThreadPlan};
+use hinterland_tape::plan::{self, Case, Plan, PlanCosts, PlanError, Recording, ThreadPlan};
 use hinterland_tape::{Head, Trace};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES, PageCount};
 use std::io;
@@ -34,7 +34,7 @@ pub fn tape_of(
     let (min, lru) = (case(plan::Eviction::Min), case(plan::Eviction::Lru));
     let written = |cases: &[Case]| {
         let mut bytes = Vec::new();
-        let (plans, _) = plan::write_tape(trace, recording, cases, &Pace::default(), ORIGIN, &mut bytes)?;
+        let (plans, _) = plan::write_tape(trace, recording, cases, &PlanCosts::default(), ORIGIN, &mut bytes)?;
         Ok((plans, bytes))
     };
     let (plans, bytes) = written(&[min, lru])?;
@@ -191,7 +191,7 @@ impl Planning<'_> {
         std::thread::scope(|scope| {
             let others: Vec<_> = others
                 .chunks(cases.len().div_ceil(workers))
-                .map(|cases| scope.spawn(|| plan::plan(&self.trace, &self.recording, cases, &self.pace(), None)))
+                .map(|cases| scope.spawn(|| plan::plan(&self.trace, &self.recording, cases, &self.plan_costs(), None)))
                 .collect();
             let (mut plans, bytes) = self.with_tape(first)?;
             for other in others {
@@ -203,12 +203,12 @@ impl Planning<'_> {
 
     fn with_tape(&self, cases: &[Case]) -> Result<(Vec<Plan>, Option<u64>), Refusal> {
         let Some(path) = &self.args.output else {
-            let plans = plan::plan(&self.trace, &self.recording, cases, &self.pace(), None);
+            let plans = plan::plan(&self.trace, &self.recording, cases, &self.plan_costs(), None);
             return Ok((plans.map_err(refuse(&self.path))?, None));
         };
         let unwritten = |source: io::Error| Refusal::Io { path: path.clone(), source };
         output::write(path, unwritten, |out| {
-            let written = plan::write_tape(&self.trace, &self.recording, cases, &self.pace(), ORIGIN, out);
+            let written = plan::write_tape(&self.trace, &self.recording, cases, &self.plan_costs(), ORIGIN, out);
             let (plans, bytes) = written.map_err(|error| match error {
                 PlanError::Sink(source) => unwritten(source),
                 other => refuse(&self.path)(other),
@@ -217,8 +217,8 @@ impl Planning<'_> {
         })
     }
 
-    fn pace(&self) -> Pace {
-        self.costs.pace(self.args)
+    fn plan_costs(&self) -> PlanCosts {
+        self.costs.plan_costs(self.args)
     }
 }
 

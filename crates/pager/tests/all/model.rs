@@ -8,7 +8,7 @@ use crate::traced;
 use hinterland_abi::ProcessRow;
 use hinterland_backend::{Backend, CodecName, Compressed, Recompression, Reference};
 use hinterland_pager::{Config, Decisions, FaultPath, HintSite, Kernel, Leave, LoopState, Pager, PinAccess, State};
-use hinterland_policy::tape::{PageSet, SetSource, TapeArrival, TapeDeparture, TapePace, TapeSource, ThreadTape};
+use hinterland_policy::tape::{PageSet, SetSource, TapeArrival, TapeDeparture, TapeLookahead, TapeSource, ThreadTape};
 use hinterland_policy::{Arbiter, EvictionPolicy, Granularity};
 use hinterland_sys::mem::OwnMemory;
 use hinterland_sys::{FeatureSet, Features, Mapping, Privilege, Uffd};
@@ -302,7 +302,7 @@ impl Case {
             None => (Arbiter::new(prefetcher).with_blocks(self.granularity), policy),
             Some(Order::Ordered) => {
                 let tapes = (0..THREADS).map(|thread| random_tape(self.seed + 50 + thread));
-                Arbiter::following(prefetcher, policy, TapeSource::new(tapes, TapePace::default()))
+                Arbiter::following(prefetcher, policy, TapeSource::new(tapes, TapeLookahead::default()))
             }
             Some(Order::Sets) => {
                 let mut random = Rng(self.seed + 50);

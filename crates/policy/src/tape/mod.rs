@@ -105,7 +105,7 @@ pub struct ThreadTape {
 
 /// How far ahead of a thread pages are asked for, and how many at a time (3PO §3.3); `None`: as it was planned, a fifth of it at a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct TapePace {
+pub struct TapeLookahead {
     /// BATCH_SIZE.
     pub batch_pages: Option<u32>,
     /// LOOKAHEAD.

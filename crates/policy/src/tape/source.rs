@@ -6,7 +6,8 @@
 
 use super::cursor::Cursor;
 use super::{
-    BUDGET_PART, Place, Places, SharedHolds, TapeArrival, TapeDeparture, TapeFigures, TapeKind, TapePace, ThreadTape,
+    BUDGET_PART, Place, Places, SharedHolds, TapeArrival, TapeDeparture, TapeFigures, TapeKind, TapeLookahead,
+    ThreadTape,
 };
 use crate::{Prefetch, PrefetchWindow, Request, TapeBatch, Thread};
 use hinterland_units::PageNo;
@@ -130,13 +131,13 @@ pub struct TapeSource {
     following: u64,
     asked: HashMap<PageNo, Asked>,
     holds: SharedHolds,
-    pace: TapePace,
+    lookahead: TapeLookahead,
     figures: TapeFigures,
 }
 
 impl TapeSource {
     /// Follows these tapes, one a thread.
-    pub fn new(tapes: impl IntoIterator<Item = ThreadTape>, pace: TapePace) -> TapeSource {
+    pub fn new(tapes: impl IntoIterator<Item = ThreadTape>, lookahead: TapeLookahead) -> TapeSource {
         let cursors = tapes.into_iter().map(|tape| (Cursor::new(tape), Track { needed: 1, ..Track::default() }));
         let cursors: Vec<_> = cursors.collect();
         TapeSource {
@@ -146,7 +147,7 @@ impl TapeSource {
             following: 0,
             asked: HashMap::new(),
             holds: SharedHolds::default(),
-            pace,
+            lookahead,
             figures: TapeFigures::default(),
         }
     }
@@ -329,10 +330,10 @@ impl TapeSource {
     }
 
     /// Pages to ask for ahead of a thread, how many at a time, and how many may be fetched ahead of it at most.
-    fn pace(&self, index: usize, places: &dyn Places) -> (usize, usize, usize) {
+    fn lookahead(&self, index: usize, places: &dyn Places) -> (usize, usize, usize) {
         let planned = self.cursors[index].0.ahead_pages;
-        let batch = self.pace.batch_pages.unwrap_or(planned / BATCH_PART);
-        let ahead = self.pace.lookahead_pages.unwrap_or(planned - planned / BATCH_PART).saturating_add(batch);
+        let batch = self.lookahead.batch_pages.unwrap_or(planned / BATCH_PART);
+        let ahead = self.lookahead.lookahead_pages.unwrap_or(planned - planned / BATCH_PART).saturating_add(batch);
         let most = u32::try_from(places.budget_pages() / BUDGET_PART / self.following.max(1)).unwrap_or(u32::MAX);
         let (ahead, most) = (ahead.min(most).max(1), most.max(1));
         (ahead as usize, batch.clamp(1, ahead.div_ceil(2)) as usize, most as usize)
@@ -358,7 +359,7 @@ impl TapeSource {
         places: &dyn Places,
         out: &mut Vec<Prefetch>,
     ) {
-        let (ahead, batch, most) = self.pace(index, places);
+        let (ahead, batch, most) = self.lookahead(index, places);
         if let Some(zeros) = zeros {
             self.cursors[index].0.will_not_fault(|page| zeros.contains(page));
         }

@@ -81,7 +81,7 @@ fn tape(pages: impl Iterator<Item = u32> + Clone + Send + 'static) -> ThreadTape
 }
 
 fn following(tapes: Vec<ThreadTape>, prefetcher: &str) -> (Arbiter, Box<dyn EvictionPolicy>) {
-    let source = TapeSource::new(tapes, TapePace::default());
+    let source = TapeSource::new(tapes, TapeLookahead::default());
     Arbiter::following(make_prefetcher(prefetcher, None).unwrap(), make("fifo", 1000).unwrap(), source)
 }
 
@@ -483,7 +483,7 @@ fn a_forked_child_follows_its_own_tape_or_none() {
     assert!(world.touch(&mut arbiter, 1, 500).is_some_and(|wanted| wanted.batches.is_empty()));
     assert!(!policy.spares_neighbours() && arbiter.tape_figures().is_none());
     // Its own, from its beginning, is held for the same eviction.
-    arbiter.follow(TapeSource::new([tape(600..1_000)], TapePace::default()));
+    arbiter.follow(TapeSource::new([tape(600..1_000)], TapeLookahead::default()));
     assert!(world.touch(&mut arbiter, 1, 600).is_some_and(|wanted| !wanted.batches.is_empty()));
     assert!(policy.spares_neighbours() && arbiter.tape_figures().is_some_and(|figures| figures.threads == 1));
 }
@@ -495,7 +495,7 @@ fn a_process_without_a_tape_may_have_children_with_one() {
     let mut world = World::new(1_000);
     assert!(world.touch(&mut arbiter, 1, 0).is_some_and(|wanted| wanted.batches.is_empty()));
     assert!(!policy.spares_neighbours() && arbiter.tape_figures().is_none());
-    arbiter.follow(TapeSource::new([tape(0..1_000)], TapePace::default()));
+    arbiter.follow(TapeSource::new([tape(0..1_000)], TapeLookahead::default()));
     assert!(world.touch(&mut arbiter, 1, 1).is_some_and(|wanted| !wanted.batches.is_empty()));
     assert!(policy.spares_neighbours());
 }
@@ -503,7 +503,7 @@ fn a_process_without_a_tape_may_have_children_with_one() {
 #[test]
 fn an_interval_is_followed_from_its_beginning_and_nothing_between() {
     let intervals = [0..1_000, 2_000..3_000, 4_000..5_000, 6_000..7_000];
-    let source = Tapes::from(TapeSource::new([tape_of_intervals(&intervals)], TapePace::default())).of_intervals();
+    let source = Tapes::from(TapeSource::new([tape_of_intervals(&intervals)], TapeLookahead::default())).of_intervals();
     let (prefetcher, policy) = (make_prefetcher("none", None).unwrap(), make("fifo", 1000).unwrap());
     let (mut arbiter, _policy) = Arbiter::following(prefetcher, policy, source);
     let mut world = World::new(10_000);

@@ -3,7 +3,7 @@
 use hinterland_policy::tape::set_pages_max;
 use hinterland_sim::{Collector, FaultPath, Figures, LinkModel, Setup, Workload, follow, reserve, simulate};
 use hinterland_tape::compare::{Comparison, Verdict, write_sets};
-use hinterland_tape::plan::{Case, Eviction, Life, Pace, Recording, plan, shares};
+use hinterland_tape::plan::{Case, Eviction, Life, PlanCosts, Recording, plan, shares};
 use hinterland_tape::tape::{Tape, TapeHead, TapeWriter, ThreadTotals};
 use hinterland_tape::{Cause, Discard, Head, Reference, Region, Trace, Writer, Written};
 use hinterland_testkit::{Rng, patterns};
@@ -37,7 +37,7 @@ fn planned(trace: &[u8], local_pages: u64, eviction: Eviction) -> Vec<u8> {
     let mut tape = TapeWriter::new(&mut bytes, &head, recording.regions()).unwrap();
     let mut sink = |thread, arrival, departure| tape.push(thread, arrival, departure);
     let cases = [Case { local_pages, reserve_pages: reserve(local_pages), eviction }];
-    let plans = plan(&trace, &recording, &cases, &Pace::default(), Some(&mut sink)).unwrap();
+    let plans = plan(&trace, &recording, &cases, &PlanCosts::default(), Some(&mut sink)).unwrap();
     let totals: Vec<ThreadTotals> = plans[0].threads.iter().map(ThreadTotals::from).collect();
     tape.finish(&totals).unwrap();
     bytes

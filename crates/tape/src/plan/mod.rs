@@ -71,7 +71,7 @@ pub struct Case {
 
 /// What takes how long, and which processors do it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Pace {
+pub struct PlanCosts {
     /// Of the link, from the last byte sent to the answer.
     pub latency_ns: u64,
     /// That one page occupies the link.

@@ -5,7 +5,7 @@ use super::memory::{Memory, Touch};
 use super::recording::{RecordedThread, Recording};
 use super::schedule::{Arriving, Schedule};
 use super::turns::{self, Receiver, Step};
-use super::{AHEAD_PAGES_MAX, AHEAD_PART, Case, HIDDEN_PART, Pace, Plan, PlanError, SPEEDS_MBIT, ThreadPlan};
+use super::{AHEAD_PAGES_MAX, AHEAD_PART, Case, HIDDEN_PART, Plan, PlanCosts, PlanError, SPEEDS_MBIT, ThreadPlan};
 use crate::tape::{Arrival, Departure};
 use crate::{Cause, Slots, Trace};
 use hinterland_policy::NEVER;
@@ -24,19 +24,19 @@ pub fn plan(
     trace: &Trace<'_>,
     recording: &Recording,
     cases: &[Case],
-    pace: &Pace,
+    costs: &PlanCosts,
     tape: Option<&mut TapeSink<'_>>,
 ) -> Result<Vec<Plan>, PlanError> {
     let divided = |division: Division| cases.iter().map(move |case| (*case, division.shares(recording, case)));
     let (even, by_use): (Vec<_>, Vec<_>) = (divided(Division::Even).collect(), divided(Division::ByUse).collect());
     if even == by_use {
-        return replay(trace, recording, even, pace, tape);
+        return replay(trace, recording, even, costs, tape);
     }
-    let moved = |divided: &[(Case, Vec<u64>)]| replay(trace, recording, divided.to_vec(), pace, None);
+    let moved = |divided: &[(Case, Vec<u64>)]| replay(trace, recording, divided.to_vec(), costs, None);
     let plans = moved(&even)?.into_iter().zip(moved(&by_use)?);
     let fewer = plans.map(|(even, by_use)| by_use.pages_moved() < even.pages_moved());
     let chosen = fewer.zip(even.into_iter().zip(by_use)).map(|(by_use, of)| if by_use { of.1 } else { of.0 }).collect();
-    replay(trace, recording, chosen, pace, tape)
+    replay(trace, recording, chosen, costs, tape)
 }
 
 /// The same, for cases with the shares of threads.
@@ -44,12 +44,12 @@ fn replay(
     trace: &Trace<'_>,
     recording: &Recording,
     cases: Vec<(Case, Vec<u64>)>,
-    pace: &Pace,
+    costs: &PlanCosts,
     tape: Option<&mut TapeSink<'_>>,
 ) -> Result<Vec<Plan>, PlanError> {
     let threads = recording.threads.iter().map(Cursor::new).collect();
-    let running = cases.into_iter().map(|(case, shares)| Running::new(recording, case, &shares, pace)).collect();
-    let mut replay = Replay { recording, pace, threads, running, tape };
+    let running = cases.into_iter().map(|(case, shares)| Running::new(recording, case, &shares, costs)).collect();
+    let mut replay = Replay { recording, costs, threads, running, tape };
     turns::walk(trace, recording.clock, &mut replay)?;
     Ok(replay.running.into_iter().map(|running| running.finish(recording)).collect())
 }
@@ -69,7 +69,7 @@ impl Cursor {
 
 struct Replay<'a, 't> {
     recording: &'a Recording,
-    pace: &'a Pace,
+    costs: &'a PlanCosts,
     threads: Vec<Cursor>,
     running: Vec<Running>,
     tape: Option<&'a mut TapeSink<'t>>,
@@ -116,7 +116,7 @@ struct Share {
 }
 
 impl Running {
-    fn new(recording: &Recording, case: Case, shares: &[u64], pace: &Pace) -> Running {
+    fn new(recording: &Recording, case: Case, shares: &[u64], costs: &PlanCosts) -> Running {
         let share = |(thread, share_pages): (&RecordedThread, &u64)| {
             let share_pages = *share_pages;
             let ahead_pages = (share_pages / AHEAD_PART).min(AHEAD_PAGES_MAX);
@@ -125,7 +125,7 @@ impl Running {
             Share {
                 memory: Memory::new(thread.own.count(), frames, case.eviction),
                 given_up: VecDeque::new(),
-                schedule: Schedule::new(pace, ahead_pages),
+                schedule: Schedule::new(costs, ahead_pages),
                 plan: ThreadPlan { pages: thread.pages, share_pages, ahead_pages, ..ThreadPlan::default() },
             }
         };
@@ -142,19 +142,19 @@ impl Running {
     }
 
     /// A page of a thread is local now. 1 if the link carries it.
-    fn held(&mut self, slot: u32, fetched: bool, pace: &Pace) -> u64 {
+    fn held(&mut self, slot: u32, fetched: bool, costs: &PlanCosts) -> u64 {
         let holders = &mut self.holders[slot as usize];
         let carried = fetched && *holders == 0;
         *holders += 1;
         self.pages_in += u64::from(carried);
-        if carried && pace.drops_copies {
+        if carried && costs.drops_copies {
             self.content[slot as usize] |= content::DIRTY;
         }
         u64::from(carried)
     }
 
     /// A page of a thread is no longer local. Whether it leaves, because no other has it; 1 if the link carries it away.
-    fn released(&mut self, slot: u32, pace: &Pace) -> (bool, u64) {
+    fn released(&mut self, slot: u32, costs: &PlanCosts) -> (bool, u64) {
         let holders = &mut self.holders[slot as usize];
         *holders -= 1;
         if *holders > 0 {
@@ -165,7 +165,7 @@ impl Running {
             known if known & content::DIRTY != 0 => 100,
             known if known & content::UNKNOWN == 0 => 0,
             unknown if unknown & content::STORED == 0 => 100,
-            _ => u64::from(pace.written_percent),
+            _ => u64::from(costs.written_percent),
         };
         if *content != 0 {
             *content = content::SOME | content::STORED;
@@ -258,8 +258,8 @@ impl Replay<'_, '_> {
         let position = cursor.position;
         let fetched = running.content[step.slot as usize] & (content::SOME | content::NEW) == content::SOME;
         let (is_gone, pages_out) =
-            leaves.map_or((false, 0), |leaves| running.released(thread.own.global(leaves), self.pace));
-        let pages_in = running.held(step.slot, fetched, self.pace);
+            leaves.map_or((false, 0), |leaves| running.released(thread.own.global(leaves), self.costs));
+        let pages_in = running.held(step.slot, fetched, self.costs);
         let share = &mut running.shares[index];
         // A page that was touched since is in use again.
         let is_gone_still =
@@ -269,11 +269,11 @@ impl Replay<'_, '_> {
         share.plan.left += u64::from(leaves.is_some() || given_up.is_some());
         *(if fetched { &mut share.plan.fetched } else { &mut share.plan.first_touches }) += 1;
         let ran_ns = step.cpu_ns + share.plan.fault_ns;
-        let work_ns = pages_in * self.pace.come_ns + u64::from(is_gone) * self.pace.leave_ns;
+        let work_ns = pages_in * self.costs.come_ns + u64::from(is_gone) * self.costs.leave_ns;
         let is_key = share.schedule.arrive(Arriving { position, ran_ns, work_ns, pages_in, pages_out });
         share.plan.fault_ns += match fetched {
-            false => self.pace.first_touch_ns,
-            true if is_key => self.pace.fault_ns,
+            false => self.costs.first_touch_ns,
+            true if is_key => self.costs.fault_ns,
             true => 0,
         };
         debug_assert_eq!(thread.own.global(slot), step.slot);

@@ -14,7 +14,7 @@
 //! the pager's threads does the work makes no difference: the evictor and the read-ahead thread both evict, and a thread of the program that
 //! waits on the inline path evicts and fetches by itself (decision 0046).
 
-use super::Pace;
+use super::PlanCosts;
 use hinterland_units::PAGE_BYTES;
 
 /// Link speeds at which it is told whether everything is hidden, in Mb/s.
@@ -85,17 +85,17 @@ pub struct Schedule {
 
 impl Schedule {
     /// For a thread that has so many pages asked for ahead of it.
-    pub fn new(pace: &Pace, ahead_pages: u64) -> Schedule {
-        let mut page_ns = [pace.page_ns; LANES];
+    pub fn new(costs: &PlanCosts, ahead_pages: u64) -> Schedule {
+        let mut page_ns = [costs.page_ns; LANES];
         for (lane, megabits) in page_ns[NO_LINK + 1..].iter_mut().zip(SPEEDS_MBIT) {
             *lane = (PAGE_BYTES as u64 * 8 * 1_000).div_ceil(megabits);
         }
-        let mut latency_ns = [pace.latency_ns; LANES];
+        let mut latency_ns = [costs.latency_ns; LANES];
         (page_ns[NO_LINK], latency_ns[NO_LINK]) = (0, 0);
         Schedule {
             latency_ns,
             page_ns,
-            processors: (pace.processors > 0).then(|| pace.processors.min(WORKERS).into()),
+            processors: (costs.processors > 0).then(|| costs.processors.min(WORKERS).into()),
             batch: (ahead_pages / (AHEAD_BATCHES + 1)).max(1),
             arrivals: 0,
             keys: [[0; LANES]; KEYS],
@@ -204,7 +204,7 @@ mod tests {
 
     /// A page takes 100 ns, and 1000 more; a batch is two pages.
     fn schedule() -> Schedule {
-        Schedule::new(&Pace { latency_ns: 1_000, page_ns: 100, ..Pace::default() }, 10)
+        Schedule::new(&PlanCosts { latency_ns: 1_000, page_ns: 100, ..PlanCosts::default() }, 10)
     }
 
     fn at_link(position: u32, ran_ns: u64, pages_in: u64, pages_out: u64) -> Arriving {
@@ -250,7 +250,7 @@ mod tests {
 
     /// Run time of 10,000 arrivals with 60 ns of the thread's between them and 420 of the pager's for each.
     fn run_on(processors: u32, page_ns: u64) -> (u64, u64, u64) {
-        let mut schedule = Schedule::new(&Pace { page_ns, processors, ..Pace::default() }, 10);
+        let mut schedule = Schedule::new(&PlanCosts { page_ns, processors, ..PlanCosts::default() }, 10);
         for at in 0..10_000 {
             let arriving = Arriving { work_ns: 420, ..at_link(at, u64::from(at) * 60, 1, 1) };
             schedule.arrive(arriving);
@@ -273,14 +273,14 @@ mod tests {
 
     #[test]
     fn work_that_fits_beside_the_thread_is_not_waited_for() {
-        let mut schedule = Schedule::new(&Pace { processors: 2, ..Pace::default() }, 10);
+        let mut schedule = Schedule::new(&PlanCosts { processors: 2, ..PlanCosts::default() }, 10);
         for at in 0..10_000 {
             schedule.arrive(Arriving { work_ns: 400, ..at_link(at, u64::from(at) * 500, 1, 1) });
         }
         // The work for the first arrivals begins when the thread comes to them.
         assert!(schedule.stalled_ns() <= 400, "{}", schedule.stalled_ns());
         // Where the pager has nothing to do, the thread has its processor.
-        let mut schedule = Schedule::new(&Pace { processors: 1, ..Pace::default() }, 10);
+        let mut schedule = Schedule::new(&PlanCosts { processors: 1, ..PlanCosts::default() }, 10);
         for at in 1..10_000 {
             schedule.arrive(at_link(at, u64::from(at) * 500, 0, 0));
         }

@@ -1,6 +1,6 @@
 //! Plans, and writes the tape of the first size.
 
-use super::{Case, Pace, Plan, PlanError, Recording, plan};
+use super::{Case, Plan, PlanCosts, PlanError, Recording, plan};
 use crate::Trace;
 use crate::tape::{Order, TapeHead, TapeWriter, ThreadTotals};
 use std::io;
@@ -13,7 +13,7 @@ pub fn write_tape(
     trace: &Trace<'_>,
     recording: &Recording,
     cases: &[Case],
-    pace: &Pace,
+    costs: &PlanCosts,
     origin: &str,
     out: impl io::Write,
 ) -> Result<(Vec<Plan>, u64), PlanError> {
@@ -27,7 +27,7 @@ pub fn write_tape(
     };
     let mut tape = TapeWriter::new(out, &head, recording.regions()).map_err(PlanError::Sink)?;
     let mut sink = |thread, arrival, departure| tape.push(thread, arrival, departure);
-    let plans = plan(trace, recording, cases, pace, Some(&mut sink))?;
+    let plans = plan(trace, recording, cases, costs, Some(&mut sink))?;
     let totals: Vec<ThreadTotals> = plans[0].threads.iter().map(ThreadTotals::from).collect();
     let bytes = tape.finish(&totals).map_err(PlanError::Sink)?;
     Ok((plans, bytes))

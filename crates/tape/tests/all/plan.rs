@@ -1,14 +1,14 @@
 //! Plans: what a tape says is what a memory of that size needs, whatever the trace.
 
 use hinterland_policy::{Ideal, Min, NextUses};
-use hinterland_tape::plan::{Case, Eviction, Pace, Plan, Recording, plan};
+use hinterland_tape::plan::{Case, Eviction, Plan, PlanCosts, Recording, plan};
 use hinterland_tape::study::StackDistances;
 use hinterland_tape::tape::{Arrival, Departure, Tape, TapeHead, TapeWriter, ThreadTotals};
 use hinterland_tape::{Cause, Discard, Head, Reference, Region, Trace, Writer, Written};
 use hinterland_testkit::{Rng, patterns};
 use std::collections::{BTreeMap, BTreeSet};
 
-const PACE: Pace = Pace {
+const COSTS: PlanCosts = PlanCosts {
     latency_ns: 15_000,
     page_ns: 3_277,
     fault_ns: 3_000,
@@ -57,7 +57,7 @@ fn planned(bytes: &[u8], cases: &[Case]) -> (Vec<Plan>, Planned) {
         tape.entry(thread).or_default().push((arrival, departure));
         Ok(())
     };
-    let plans = plan(&trace, &recording, cases, &PACE, Some(&mut sink)).unwrap();
+    let plans = plan(&trace, &recording, cases, &COSTS, Some(&mut sink)).unwrap();
     (plans, tape)
 }
 
@@ -289,8 +289,8 @@ fn predicted_times_follow_the_link() {
     let recording = Recording::read(&trace, Some(20_000)).unwrap();
     assert_eq!((recording.pages(), recording.references(), recording.cpu_ns()), (4_096, 20_480, 20_480 * 20_000));
     let of = |page_ns: u64| {
-        let pace = Pace { page_ns, ..PACE };
-        plan(&trace, &recording, &[case(2_048, Eviction::Min)], &pace, None).unwrap().remove(0)
+        let costs = PlanCosts { page_ns, ..COSTS };
+        plan(&trace, &recording, &[case(2_048, Eviction::Min)], &costs, None).unwrap().remove(0)
     };
     let (fast, slow) = (of(1_000), of(100_000));
     let thread = &fast.threads[0];

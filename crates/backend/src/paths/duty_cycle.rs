@@ -1,4 +1,4 @@
-//! How much of the time a path that is emptied takes beside a program that waits for pages.
+//! The duty cycle of a path that is emptied: how much of the time it takes from a program that waits for pages.
 //!
 //! What a step takes away from the program shows in how many pages it comes to wait for: they are counted while a step works and while it
 //! rests. A program that waits for `slowed` as many a second in steps as in rests is slowed to `share × slowed + (1 - share)` of its speed by
@@ -112,7 +112,7 @@ impl Mark {
 
 /// See the module.
 #[derive(Default)]
-pub(super) struct Pace {
+pub(super) struct DutyCycle {
     /// Where the last step, or the last rest, began.
     last: Option<Mark>,
     working: Seen,
@@ -124,7 +124,7 @@ pub(super) struct Pace {
     deadline: Deadline,
 }
 
-impl Pace {
+impl DutyCycle {
     /// A step begins.
     pub(super) fn begin(&mut self, now: Mark) {
         if let Some(last) = self.last.replace(now) {
@@ -157,7 +157,7 @@ impl Pace {
         self.owed = (self.owed - time.as_secs_f64()).max(-AHEAD_SECONDS);
         self.silent = if pages > 0 { Duration::ZERO } else { self.silent + time };
         if self.silent.as_secs_f64() > WINDOW_SECONDS {
-            *self = Pace { last: self.last, deadline: self.deadline, ..Pace::default() };
+            *self = DutyCycle { last: self.last, deadline: self.deadline, ..DutyCycle::default() };
         }
     }
 
@@ -204,7 +204,7 @@ mod tests {
 
     /// A program that waits for so many pages a second beside steps, and without, for `seconds`: the share that steps had, and the program's speed
     /// by that without.
-    fn beside(pace: &mut Pace, beside: f64, without: f64, seconds: f64) -> (f64, f64) {
+    fn beside(duty_cycle: &mut DutyCycle, beside: f64, without: f64, seconds: f64) -> (f64, f64) {
         let step = Duration::from_micros(700);
         let (mut passed, mut worked, mut owed, mut waited_for) = (0.0, 0.0, 0.0, 0);
         while passed < seconds {
@@ -221,11 +221,11 @@ mod tests {
             };
             let pages = pass(beside, step);
             worked += step.as_secs_f64();
-            let rest = pace.worked(pages, step);
+            let rest = duty_cycle.worked(pages, step);
             // Some time passes between two steps that follow each other, too.
             let rest = rest.max(Duration::from_micros(5));
             let pages = pass(without, rest);
-            pace.rested(pages, rest);
+            duty_cycle.rested(pages, rest);
         }
         (worked / passed, waited_for as f64 / (without * passed))
     }
@@ -233,11 +233,11 @@ mod tests {
     #[test]
     fn the_program_is_left_its_part_and_steps_have_the_rest() {
         for without in [2_000.0, 20_000.0, 200_000.0] {
-            let (share, speed) = beside(&mut Pace::default(), without, without, 2.0);
+            let (share, speed) = beside(&mut DutyCycle::default(), without, without, 2.0);
             assert!(share > 0.85 && speed > 0.98, "nothing is taken away: {share} and {speed}");
-            let (share, speed) = beside(&mut Pace::default(), without * 0.5, without, 2.0);
+            let (share, speed) = beside(&mut DutyCycle::default(), without * 0.5, without, 2.0);
             assert!((0.3..0.55).contains(&share) && speed > 0.73, "half of it: {share} and {speed}");
-            let (share, speed) = beside(&mut Pace::default(), 0.0, without, 2.0);
+            let (share, speed) = beside(&mut DutyCycle::default(), 0.0, without, 2.0);
             assert!((0.15..0.35).contains(&share) && speed > 0.65, "all of it: {share} and {speed}");
         }
     }
@@ -245,14 +245,14 @@ mod tests {
     /// Empties a path of so many steps of 128 pages and 10 ms, beside a program that each of them but the first stops: how long that takes, and the
     /// program's speed.
     fn emptied(steps: usize) -> (f64, f64) {
-        let (mut pace, step, mut at) = (Pace::default(), Duration::from_millis(10), Duration::ZERO);
+        let (mut duty_cycle, step, mut at) = (DutyCycle::default(), Duration::from_millis(10), Duration::ZERO);
         let (mut waited_for, begun) = (0, Instant::now());
         for number in 1..=steps {
             let mark = |at: Duration, pages| Mark { at: begun + at, pages, is_waiting: false };
-            pace.begin(mark(at, waited_for));
+            duty_cycle.begin(mark(at, waited_for));
             at += step;
             waited_for += if number == 1 { 200 } else { 0 };
-            let rest = pace.end(mark(at, waited_for), 128, (steps - number) * 128).max(Duration::from_micros(5));
+            let rest = duty_cycle.end(mark(at, waited_for), 128, (steps - number) * 128).max(Duration::from_micros(5));
             at += rest;
             waited_for += u64::try_from(rest.as_micros() / 50).unwrap_or(0);
         }
@@ -279,58 +279,59 @@ mod tests {
 
     #[test]
     fn another_path_and_one_whose_obstacle_is_gone_have_their_own_time() {
-        let mut pace = Pace::default();
-        beside(&mut pace, 0.0, 20_000.0, 1.0);
-        pace.deadline = Deadline { passed: 1e3, worked: 1.0, moved_pages: 1e3, left_pages: 1e3, page_seconds: 1e-3 };
-        assert!(beside(&mut pace, 0.0, 20_000.0, 1.0).0 > 0.8);
-        pace.begin_anew();
-        assert!(beside(&mut pace, 0.0, 20_000.0, 1.0).0 < 0.4);
+        let mut duty_cycle = DutyCycle::default();
+        beside(&mut duty_cycle, 0.0, 20_000.0, 1.0);
+        duty_cycle.deadline =
+            Deadline { passed: 1e3, worked: 1.0, moved_pages: 1e3, left_pages: 1e3, page_seconds: 1e-3 };
+        assert!(beside(&mut duty_cycle, 0.0, 20_000.0, 1.0).0 > 0.8);
+        duty_cycle.begin_anew();
+        assert!(beside(&mut duty_cycle, 0.0, 20_000.0, 1.0).0 < 0.4);
     }
 
     #[test]
     fn rests_that_take_too_long_are_made_up_for() {
-        let (mut pace, ms) = (Pace::default(), Duration::from_millis);
+        let (mut duty_cycle, ms) = (DutyCycle::default(), Duration::from_millis);
         let (mut worked, mut rested) = (0, 0);
         for _ in 0..1000 {
             // Half as many pages are waited for beside a step, whose share is two fifths.
             worked += 1;
-            if !pace.worked(10, ms(1)).is_zero() {
+            if !duty_cycle.worked(10, ms(1)).is_zero() {
                 rested += 5;
-                pace.rested(100, ms(5));
+                duty_cycle.rested(100, ms(5));
             }
         }
         let share = f64::from(worked) / f64::from(worked + rested);
         assert!((0.35..0.5).contains(&share), "{share}");
         // But not for ever.
-        pace.rested(20_000, ms(1000));
-        assert!((0..100).any(|_| !pace.worked(10, ms(1)).is_zero()));
-        assert_eq!(pace.worked(10, ms(3_600_000)), ms(1000));
+        duty_cycle.rested(20_000, ms(1000));
+        assert!((0..100).any(|_| !duty_cycle.worked(10, ms(1)).is_zero()));
+        assert_eq!(duty_cycle.worked(10, ms(3_600_000)), ms(1000));
     }
 
     #[test]
     fn a_program_that_waits_for_nothing_is_not_rested_for_and_one_that_waits_for_few_pages_is() {
-        let mut pace = Pace::default();
-        assert!((0..1000).all(|_| pace.worked(0, Duration::from_millis(1)).is_zero()) && !pace.is_needed());
+        let mut duty_cycle = DutyCycle::default();
+        assert!((0..1000).all(|_| duty_cycle.worked(0, Duration::from_millis(1)).is_zero()) && !duty_cycle.is_needed());
         // Far memory that takes 20 ms for a page.
-        let (share, speed) = beside(&mut pace, 0.0, 50.0, 20.0);
+        let (share, speed) = beside(&mut duty_cycle, 0.0, 50.0, 20.0);
         assert!(share < 0.5 && speed > 0.5, "{share} and {speed}");
     }
 
     #[test]
     fn a_step_that_stops_the_program_for_long_says_nothing_of_rests() {
-        let mut pace = Pace::default();
-        beside(&mut pace, 0.0, 20_000.0, 1.0);
-        assert!(!pace.worked(0, Duration::from_millis(300)).is_zero() && pace.is_needed());
+        let mut duty_cycle = DutyCycle::default();
+        beside(&mut duty_cycle, 0.0, 20_000.0, 1.0);
+        assert!(!duty_cycle.worked(0, Duration::from_millis(300)).is_zero() && duty_cycle.is_needed());
     }
 
     #[test]
     fn what_was_seen_is_soon_forgotten() {
-        let mut pace = Pace::default();
-        assert!(beside(&mut pace, 0.0, 20_000.0, 2.0).0 < 0.35);
-        beside(&mut pace, 20_000.0, 20_000.0, 1.0);
-        assert!(beside(&mut pace, 20_000.0, 20_000.0, 1.0).0 > 0.8);
+        let mut duty_cycle = DutyCycle::default();
+        assert!(beside(&mut duty_cycle, 0.0, 20_000.0, 2.0).0 < 0.35);
+        beside(&mut duty_cycle, 20_000.0, 20_000.0, 1.0);
+        assert!(beside(&mut duty_cycle, 20_000.0, 20_000.0, 1.0).0 > 0.8);
         // A program that waits for nothing any more is not rested for.
-        beside(&mut pace, 0.0, 0.0, 3.0);
-        assert!(pace.worked(0, Duration::from_millis(1)).is_zero() && !pace.is_needed());
+        beside(&mut duty_cycle, 0.0, 0.0, 3.0);
+        assert!(duty_cycle.worked(0, Duration::from_millis(1)).is_zero() && !duty_cycle.is_needed());
     }
 }
