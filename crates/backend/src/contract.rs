@@ -58,13 +58,13 @@ pub enum StoreError {
         /// Bytes that it may use.
         capacity_bytes: u64,
     },
-    /// The page does not get as small as was asked for.
-    #[error("{url} was to keep pages of at most {longest} bytes")]
-    TooLong {
+    /// The page compresses to more bytes than was asked for.
+    #[error("{url} was to keep pages of at most {bytes_max} bytes")]
+    Incompressible {
         /// The backend.
         url: String,
         /// Bytes that a page might have taken.
-        longest: usize,
+        bytes_max: usize,
     },
     /// The device or file system refused.
     #[error("{url} cannot store a page: {}", std::io::Error::from_raw_os_error(*.errno))]
@@ -216,16 +216,16 @@ pub trait Backend: Send + Sync {
         self.store(pages, priority, out);
     }
 
-    /// As `store`, of those pages alone that take at most `longest` bytes here; the others are refused as [`StoreError::TooLong`]. A backend
+    /// As `store`, of those pages alone that take at most `bytes_max` bytes here; the others are refused as [`StoreError::Incompressible`]. A backend
     /// that compresses nothing stores all.
-    fn store_if_short(
+    fn store_if_compressible(
         &self,
         pages: &[&PageBytes],
-        longest: usize,
+        bytes_max: usize,
         priority: Priority,
         out: &mut [Result<Location, StoreError>],
     ) {
-        let _ = longest;
+        let _ = bytes_max;
         self.store(pages, priority, out);
     }
 

@@ -153,9 +153,9 @@ impl Reclaim {
     pub(crate) fn charge_frames(&self, pages: u64, scratch: &mut Scratch) {
         /// Without progress for so long, memory that cannot leave (locked, pinned) is accepted above the budget. A slow
         /// write-back in another thread is progress, and shows within this time.
-        const PATIENCE: Duration = Duration::from_secs(2);
+        const OVER_BUDGET_AFTER: Duration = Duration::from_secs(2);
         /// The same while nothing has been able to leave since that happened.
-        const PATIENCE_OVERFULL: Duration = Duration::from_millis(1);
+        const OVER_BUDGET_AGAIN_AFTER: Duration = Duration::from_millis(1);
         // Almost always: no clock is read for it.
         if self.local.account.try_charge(pages) {
             return;
@@ -178,8 +178,8 @@ impl Reclaim {
                 self.overfull.store(false, Relaxed);
                 continue;
             }
-            let patience = if self.overfull.load(Relaxed) { PATIENCE_OVERFULL } else { PATIENCE };
-            if !fruitless.sleeps() || since.elapsed() < patience {
+            let limit = if self.overfull.load(Relaxed) { OVER_BUDGET_AGAIN_AFTER } else { OVER_BUDGET_AFTER };
+            if !fruitless.sleeps() || since.elapsed() < limit {
                 fruitless.pause();
             } else {
                 self.overfull.store(true, Relaxed);

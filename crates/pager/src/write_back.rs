@@ -294,7 +294,7 @@ fn is_zero(bytes: &PageBytes) -> bool {
 /// Whether an error says that there is no room: more far memory would help.
 fn is_full(error: &StoreError) -> bool {
     match error {
-        StoreError::Full { .. } | StoreError::TooLong { .. } => true,
+        StoreError::Full { .. } | StoreError::Incompressible { .. } => true,
         // A full disk, a quota, `ulimit -f`; and no number is left for a further slab or stripe.
         StoreError::Device { errno, .. } => [libc::ENOSPC, libc::EDQUOT, libc::EFBIG, libc::EOVERFLOW].contains(errno),
         StoreError::Lost { .. } => false,

@@ -147,7 +147,7 @@ impl Compressed {
         &self,
         worker: &mut Worker,
         page: &PageBytes,
-        longest: usize,
+        bytes_max: usize,
         tally: &mut Tally,
     ) -> Result<Location, StoreError> {
         let form = match same_filled::repeated_word(page) {
@@ -167,7 +167,9 @@ impl Compressed {
                 tally.same_filled_pages += 1;
                 Ok(Location(u64::from(handle) << 1 | SAME_FILLED))
             }
-            Form::Bytes(bytes) if bytes.len() > longest => Err(StoreError::TooLong { url: self.url.clone(), longest }),
+            Form::Bytes(bytes) if bytes.len() > bytes_max => {
+                Err(StoreError::Incompressible { url: self.url.clone(), bytes_max })
+            }
             Form::Bytes(bytes) => {
                 let (handle, object) = self.allocate(bytes.len()).ok_or_else(|| self.full())?;
                 // SAFETY: the slot was reserved for this object, is at least as long, and nobody else touches it: its
@@ -339,13 +341,13 @@ impl Compressed {
 
 impl Backend for Compressed {
     fn store(&self, pages: &[&PageBytes], priority: Priority, out: &mut [Result<Location, StoreError>]) {
-        self.store_if_short(pages, PAGE_BYTES, priority, out);
+        self.store_if_compressible(pages, PAGE_BYTES, priority, out);
     }
 
-    fn store_if_short(
+    fn store_if_compressible(
         &self,
         pages: &[&PageBytes],
-        longest: usize,
+        bytes_max: usize,
         _priority: Priority,
         out: &mut [Result<Location, StoreError>],
     ) {
@@ -353,7 +355,7 @@ impl Backend for Compressed {
         let mut tally = Tally::default();
         self.workers.with(|worker| {
             for (page, answer) in pages.iter().zip(out) {
-                *answer = self.store_one(worker, page, longest, &mut tally);
+                *answer = self.store_one(worker, page, bytes_max, &mut tally);
             }
         });
         self.counters.stored(&tally);

@@ -102,14 +102,14 @@ impl Backend for Faulty {
         self.fail_stores(out);
     }
 
-    fn store_if_short(
+    fn store_if_compressible(
         &self,
         pages: &[&PageBytes],
-        longest: usize,
+        bytes_max: usize,
         priority: Priority,
         out: &mut [Result<Location, StoreError>],
     ) {
-        self.inner.store_if_short(pages, longest, priority, out);
+        self.inner.store_if_compressible(pages, bytes_max, priority, out);
         self.fail_stores(out);
     }
 

@@ -29,7 +29,7 @@ fn patched_bytes<'a>(patches: &'a [Patch<'_>]) -> impl Iterator<Item = u64> + 'a
     patches.iter().map(|patch| patch.granules.bytes() as u64)
 }
 
-/// Implements the methods that a decorator passes on unchanged to its field `inner`. It has `store_while`, `store_if_short`,
+/// Implements the methods that a decorator passes on unchanged to its field `inner`. It has `store_while`, `store_if_compressible`,
 /// `load_while` and `patch` itself.
 macro_rules! pass_on {
     () => {

@@ -136,14 +136,14 @@ impl<C: Clock> Backend for OverLink<C> {
         }
     }
 
-    fn store_if_short(
+    fn store_if_compressible(
         &self,
         pages: &[&PageBytes],
-        longest: usize,
+        bytes_max: usize,
         priority: Priority,
         out: &mut [Result<Location, StoreError>],
     ) {
-        self.inner.store_if_short(pages, longest, priority, out);
+        self.inner.store_if_compressible(pages, bytes_max, priority, out);
         let accepted = accepted(out);
         let call = self.submit(stored_bytes(accepted, None), Direction::Out, priority);
         if let Some(last) = accepted.checked_sub(1) {

@@ -56,14 +56,14 @@ impl Backend for Throttle {
         self.inner.store_while(pages, bytes, priority, out, meanwhile);
     }
 
-    fn store_if_short(
+    fn store_if_compressible(
         &self,
         pages: &[&PageBytes],
-        longest: usize,
+        bytes_max: usize,
         priority: Priority,
         out: &mut [Result<Location, StoreError>],
     ) {
-        self.inner.store_if_short(pages, longest, priority, out);
+        self.inner.store_if_compressible(pages, bytes_max, priority, out);
         self.pass(stored_bytes(accepted(out), None).sum(), priority, &mut || ());
     }
 

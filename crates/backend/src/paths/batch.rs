@@ -35,7 +35,7 @@ pub(super) struct Part<'a> {
 
 enum Work<'a> {
     Load(Vec<LoadItem<'a>>),
-    Store { pages: Vec<&'a PageBytes>, longest: Option<usize>, answers: Vec<Result<Location, StoreError>> },
+    Store { pages: Vec<&'a PageBytes>, bytes_max: Option<usize>, answers: Vec<Result<Location, StoreError>> },
 }
 
 impl<'a> Part<'a> {
@@ -45,8 +45,8 @@ impl<'a> Part<'a> {
     }
 
     /// A store at path `number`, of nothing yet.
-    fn store(number: usize, path: &'a Path, longest: Option<usize>, priority: Priority) -> Part<'a> {
-        let work = Work::Store { pages: Vec::new(), longest, answers: Vec::new() };
+    fn store(number: usize, path: &'a Path, bytes_max: Option<usize>, priority: Priority) -> Part<'a> {
+        let work = Work::Store { pages: Vec::new(), bytes_max, answers: Vec::new() };
         Part { number, path, priority, indices: Vec::new(), work }
     }
 
@@ -72,7 +72,7 @@ impl<'a> Part<'a> {
         for (index, answer) in self.indices.into_iter().zip(answers) {
             if let Err(error) = &answer {
                 refused += 1;
-                if !matches!(error, StoreError::TooLong { .. }) {
+                if !matches!(error, StoreError::Incompressible { .. }) {
                     self.path.refused(error);
                 }
             }
@@ -109,11 +109,11 @@ fn carry_out_nested(parts: &mut [Part<'_>], done: &RefCell<Done<'_>>) {
             };
             path.backend.load_while(items, *priority, &mut loaded, &mut others);
         }
-        Work::Store { pages, longest, answers } => {
+        Work::Store { pages, bytes_max, answers } => {
             path.pages.fetch_add(pages.len(), SeqCst);
-            match longest {
+            match bytes_max {
                 None => path.backend.store_while(pages, None, *priority, answers, &mut others),
-                Some(longest) => path.backend.store_if_short(pages, *longest, *priority, answers),
+                Some(bytes_max) => path.backend.store_if_compressible(pages, *bytes_max, *priority, answers),
             }
             failed = answers.iter().any(Result::is_err);
         }
@@ -159,21 +159,21 @@ impl Paths {
         priority: Priority,
         out: &mut [Result<Place, StoreError>],
     ) {
-        self.put_if_short(among, pages, None, priority, out);
+        self.put_if_compressible(among, pages, None, priority, out);
     }
 
-    /// The same, of pages alone that take at most `longest` bytes there, if that is said.
-    pub(super) fn put_if_short(
+    /// The same, of pages alone that take at most `bytes_max` bytes there, if that is said.
+    pub(super) fn put_if_compressible(
         &self,
         among: &[usize],
         pages: &[&PageBytes],
-        longest: Option<usize>,
+        bytes_max: Option<usize>,
         priority: Priority,
         out: &mut [Result<Place, StoreError>],
     ) {
         let mut nothing = |_: usize, _: Result<&PageBytes, LoadError>| ();
         let mut beside = Beside { load: None, done: &RefCell::new(&mut nothing) };
-        self.put_beside(among, pages, longest, priority, out, &mut beside);
+        self.put_beside(among, pages, bytes_max, priority, out, &mut beside);
     }
 
     /// The same; carries out what is to be done `beside`, unless there is nothing to store.
@@ -181,7 +181,7 @@ impl Paths {
         &self,
         among: &[usize],
         pages: &[&PageBytes],
-        longest: Option<usize>,
+        bytes_max: Option<usize>,
         priority: Priority,
         out: &mut [Result<Place, StoreError>],
         beside: &mut Beside<'_, '_>,
@@ -209,7 +209,7 @@ impl Paths {
             let mut parts: [Option<Part<'_>>; PATHS_MAX] = [const { None }; PATHS_MAX];
             for (index, number) in missing.iter().copied().zip(choose(missing.len())) {
                 let (_, path) = ready.iter().find(|(other, _)| *other == number).expect("one of those to choose among");
-                let part = parts[number].get_or_insert_with(|| Part::store(number, path, longest, priority));
+                let part = parts[number].get_or_insert_with(|| Part::store(number, path, bytes_max, priority));
                 part.add_page(index, pages[index]);
             }
             let mut parts: Vec<Part<'_>> = parts.into_iter().flatten().chain(beside.load.take()).collect();

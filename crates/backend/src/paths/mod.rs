@@ -57,7 +57,7 @@ const MIGRATIONS_MAX: usize = 2;
 const ROUNDS_MAX: usize = 8;
 /// While RAM is scarce, a page that takes more than this in RAM goes to a tier below that is not RAM: kept compressed it frees less than an
 /// eighth of its frame, so eight pages and more would have to leave for one that is needed.
-const SHORT_BYTES: usize = PAGE_BYTES / 8 * 7;
+const COMPRESSIBLE_BYTES_MAX: usize = PAGE_BYTES / 8 * 7;
 /// The tiers of `auto` are found anew after so long.
 const RANKED_ANEW: Duration = Duration::from_secs(1);
 
@@ -295,7 +295,7 @@ impl Paths {
         let mut places = vec![batch::to_be_stored(); pages.len()];
         let mut tiers = self.tiers_to_store_at();
         if self.ram_is_scarce.load(Relaxed) {
-            self.store_short(&tiers, pages, priority, &mut places);
+            self.store_while_scarce(&tiers, pages, priority, &mut places);
         }
         while !tiers.is_empty() {
             // One that has failed meanwhile, as pages were demoted to it, is asked last, too.
@@ -329,8 +329,8 @@ impl Paths {
         }
     }
 
-    /// Stores at the tiers of RAM what gets short there, and what does not below them, where that is not RAM.
-    fn store_short(
+    /// Stores at the tiers of RAM what compresses there, and what does not below them, where that is not RAM.
+    fn store_while_scarce(
         &self,
         tiers: &[Vec<usize>],
         pages: &[&PageBytes],
@@ -341,14 +341,14 @@ impl Paths {
         let ram = tiers.iter().take_while(|tier| is_ram(tier)).count();
         let Some(below) = tiers.get(ram).filter(|_| ram > 0) else { return };
         for tier in &tiers[..ram] {
-            self.put_if_short(tier, pages, Some(SHORT_BYTES), priority, places);
+            self.put_if_compressible(tier, pages, Some(COMPRESSIBLE_BYTES_MAX), priority, places);
         }
-        let is_long = |index: &usize| matches!(places[*index], Err(StoreError::TooLong { .. }));
-        let long: Vec<usize> = (0..pages.len()).filter(is_long).collect();
-        let long_pages: Vec<&PageBytes> = long.iter().map(|index| pages[*index]).collect();
-        let mut answers = vec![batch::to_be_stored(); long.len()];
-        self.put(below, &long_pages, priority, &mut answers);
-        for (index, answer) in long.into_iter().zip(answers) {
+        let is_incompressible = |index: &usize| matches!(places[*index], Err(StoreError::Incompressible { .. }));
+        let incompressible: Vec<usize> = (0..pages.len()).filter(is_incompressible).collect();
+        let incompressible_pages: Vec<&PageBytes> = incompressible.iter().map(|index| pages[*index]).collect();
+        let mut answers = vec![batch::to_be_stored(); incompressible.len()];
+        self.put(below, &incompressible_pages, priority, &mut answers);
+        for (index, answer) in incompressible.into_iter().zip(answers) {
             places[index] = answer;
         }
     }

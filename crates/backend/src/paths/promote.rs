@@ -14,7 +14,7 @@
 use super::batch::to_be_stored;
 use super::migrate::{BATCH_PAGES, Moving};
 use super::table::{Place, Which};
-use super::{Paths, SHORT_BYTES, handle_of};
+use super::{COMPRESSIBLE_BYTES_MAX, Paths, handle_of};
 use crate::sync::lock;
 use crate::{BackendUsage, Location, Priority, StoreError};
 use hinterland_units::PageBytes;
@@ -204,13 +204,13 @@ impl Paths {
         }
         let mut places = vec![to_be_stored(); batch.len()];
         for (at, tier) in tiers.iter().enumerate().filter(|(_, tier)| !self.has_failed(tier)) {
-            let is_short = self.ram_is_scarce.load(Relaxed) && tier.iter().all(|path| self.costs_ram(*path));
-            let longest = is_short.then_some(SHORT_BYTES);
-            self.put_if_short(tier, &pages, longest, Priority::WriteBack, &mut places);
+            let is_scarce = self.ram_is_scarce.load(Relaxed) && tier.iter().all(|path| self.costs_ram(*path));
+            let bytes_max = is_scarce.then_some(COMPRESSIBLE_BYTES_MAX);
+            self.put_if_compressible(tier, &pages, bytes_max, Priority::WriteBack, &mut places);
             let full = places.iter().filter(|place| matches!(place, Err(StoreError::Full { .. }))).count();
             let demote = |path: &usize| self.demote_from(*path, full.div_ceil(tier.len()).max(BATCH_PAGES));
             if at == 0 && full > 0 && tier.iter().map(demote).sum::<usize>() > 0 {
-                self.put_if_short(tier, &pages, longest, Priority::WriteBack, &mut places);
+                self.put_if_compressible(tier, &pages, bytes_max, Priority::WriteBack, &mut places);
             }
         }
         batch.iter_mut().zip(places).for_each(|(moving, place)| moving.stored = place);
