@@ -26,7 +26,7 @@ const RESERVED: usize = 8;
 /// Other lanes that may wait for a buffer: for one more, the one that has waited longest goes.
 const WAITING_MAX: usize = 256;
 /// Connections without a session: for one more, the oldest goes.
-const STRANGERS_MAX: usize = 1024;
+const UNATTACHED_MAX: usize = 1024;
 /// Buffers that nobody has, and that keep their memory.
 const IDLE_MAX: usize = 8;
 /// A connection with a buffer of which nothing has come for so long makes room, where one is wanted.
@@ -45,7 +45,7 @@ pub(crate) struct Intake {
 #[derive(Default)]
 struct State {
     /// Connections that have not joined a session yet, and since when they are there.
-    strangers: BTreeMap<u64, Instant>,
+    unattached: BTreeMap<u64, Instant>,
     idle: Vec<MmapMut>,
     /// Who has a buffer, by connection.
     held: HashMap<u64, Arc<Hold>>,
@@ -98,14 +98,14 @@ impl Intake {
 
     /// A connection is there; another one that has to go for it.
     pub(crate) fn begins(&self, connection: u64) -> Option<u64> {
-        let strangers = &mut self.state().strangers;
-        strangers.insert(connection, Instant::now());
-        if strangers.len() > STRANGERS_MAX { strangers.pop_first().map(|(oldest, _)| oldest) } else { None }
+        let unattached = &mut self.state().unattached;
+        unattached.insert(connection, Instant::now());
+        if unattached.len() > UNATTACHED_MAX { unattached.pop_first().map(|(oldest, _)| oldest) } else { None }
     }
 
     /// A connection has joined a session, or has ended.
     pub(crate) fn settle(&self, connection: u64) {
-        self.state().strangers.remove(&connection);
+        self.state().unattached.remove(&connection);
     }
 
     /// Memory for a long request of this connection: waits until there is some. `is_new`: it has said none before.
@@ -154,7 +154,8 @@ impl Intake {
     pub(crate) fn overdue(&self) -> Vec<u64> {
         let state = self.state();
         let now_ms = self.now_ms();
-        let late = state.strangers.iter().filter(|(_, since)| since.elapsed() >= self.limit).map(|(number, _)| *number);
+        let late =
+            state.unattached.iter().filter(|(_, since)| since.elapsed() >= self.limit).map(|(number, _)| *number);
         let mut overdue: Vec<u64> = late.collect();
         let [stalled_ms, limit_ms] = [STALLED.min(self.limit), self.limit].map(in_ms);
         let is_past = |since: u64, limit: u64| now_ms.saturating_sub(since) >= limit;
@@ -334,7 +335,7 @@ mod tests {
     #[test]
     fn of_many_without_a_session_the_oldest_goes() {
         let intake = Intake::new(LONG);
-        let gone: Vec<u64> = (0..STRANGERS_MAX as u64 + 3).filter_map(|number| intake.begins(number)).collect();
+        let gone: Vec<u64> = (0..UNATTACHED_MAX as u64 + 3).filter_map(|number| intake.begins(number)).collect();
         assert_eq!(gone, [0, 1, 2]);
     }
 }

@@ -170,7 +170,7 @@ impl<'a> Lane<'a> {
         };
         let begun = self.sampler.takes(work).then(Instant::now);
         let (node, session) = (self.node, self.session.clone());
-        let tenant = session.as_ref().map_or(&node.visitors, |session| &session.group.tenant);
+        let tenant = session.as_ref().map_or(&node.sessionless, |session| &session.group.tenant);
         // One that sends a descriptor may wait for the connection.
         let is_work = !matches!(request, Request::Share { .. });
         let permit = is_work.then(|| tenant.admission.admit(&node.processors, header.priority));
@@ -209,10 +209,10 @@ impl<'a> Lane<'a> {
             return;
         }
         let node = self.node;
-        if node.lookers.fetch_add(1, Relaxed) < node.lookers_max() {
+        if node.pollers.fetch_add(1, Relaxed) < node.pollers_max() {
             self.poll.poll(|| stream.has_arrived());
         }
-        node.lookers.fetch_sub(1, Relaxed);
+        node.pollers.fetch_sub(1, Relaxed);
     }
 
     pub(crate) fn send(&mut self, stream: &mut Connection) -> io::Result<()> {

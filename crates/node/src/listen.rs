@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// Time between two looks at which leases are over.
 const REAP_EVERY: Duration = Duration::from_millis(50);
 /// Connections that are not authenticated, where credentials are required: for one more, the oldest goes.
-const UNPROVEN_MAX: usize = 256;
+const UNAUTHENTICATED_MAX: usize = 256;
 /// Stack of a lane's thread: its buffers are on the heap.
 const STACK_BYTES: usize = 256 << 10;
 
@@ -62,7 +62,7 @@ pub struct Listening {
 struct Shared {
     node: Arc<Node>,
     /// Connections in the middle of a handshake, by number.
-    unproven: Mutex<BTreeSet<u64>>,
+    unauthenticated: Mutex<BTreeSet<u64>>,
     over: AtomicBool,
     /// Connections, to end them with.
     streams: Mutex<HashMap<u64, Stream>>,
@@ -71,14 +71,14 @@ struct Shared {
 impl Shared {
     /// A connection begins, or has ended, to prove who it is.
     fn proves(&self, number: u64, begins: bool) {
-        let mut unproven = self.unproven.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut unauthenticated = self.unauthenticated.lock().unwrap_or_else(PoisonError::into_inner);
         if !begins {
-            unproven.remove(&number);
+            unauthenticated.remove(&number);
             return;
         }
-        unproven.insert(number);
-        let oldest = if unproven.len() > UNPROVEN_MAX { unproven.pop_first() } else { None };
-        drop(unproven);
+        unauthenticated.insert(number);
+        let oldest = if unauthenticated.len() > UNAUTHENTICATED_MAX { unauthenticated.pop_first() } else { None };
+        drop(unauthenticated);
         if let Some(oldest) = oldest {
             self.end(oldest);
         }
@@ -156,7 +156,7 @@ impl Listening {
         let listener = Arc::new(listener);
         let shared = Arc::new(Shared {
             node: Arc::new(Node::new(options, credentials)),
-            unproven: Mutex::default(),
+            unauthenticated: Mutex::default(),
             over: AtomicBool::new(false),
             streams: Mutex::default(),
         });

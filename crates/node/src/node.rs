@@ -26,7 +26,7 @@ const LEASE_MAX: Duration = Duration::from_secs(60);
 const SESSIONS_PART: u64 = 4;
 const LANES_PART: u64 = 2;
 /// One of so many parts of the connections is for those who open no session: operators, and who looks.
-const VISITORS_PART: u64 = 64;
+const SESSIONLESS_PART: u64 = 64;
 
 /// What an operator decides.
 #[derive(Clone, Copy, Debug)]
@@ -88,13 +88,13 @@ pub struct Node {
     progress: Mutex<Progress>,
     started: Instant,
     /// Whose the requests are that need no session.
-    pub(crate) visitors: Tenant,
+    pub(crate) sessionless: Tenant,
     /// Connections now.
     pub(crate) lanes: AtomicU64,
     /// Requests that were refused, and connections that were ended for what they sent.
     pub(crate) refused: AtomicU64,
-    /// Lanes that look for their next request now.
-    pub(crate) lookers: AtomicUsize,
+    /// Lanes that poll for their next request now.
+    pub(crate) pollers: AtomicUsize,
     /// What busy tenants share.
     pub(crate) processors: Processors,
     pub(crate) egress: Option<Egress>,
@@ -118,10 +118,10 @@ impl Node {
             draining: AtomicBool::new(false),
             progress: Mutex::default(),
             started: Instant::now(),
-            visitors: Tenant::new(bounds(&options)),
+            sessionless: Tenant::new(bounds(&options)),
             lanes: AtomicU64::new(0),
             refused: AtomicU64::new(0),
-            lookers: AtomicUsize::new(0),
+            pollers: AtomicUsize::new(0),
             processors: Processors::new(options.processors),
             egress: options.link_bits_per_second.map(Egress::new),
             latencies: Latencies::default(),
@@ -131,7 +131,7 @@ impl Node {
     }
 
     /// Lanes that may look for requests at a time: half of the processors are left for work.
-    pub(crate) fn lookers_max(&self) -> usize {
+    pub(crate) fn pollers_max(&self) -> usize {
         (self.options.processors / 2).max(1)
     }
 
@@ -218,9 +218,9 @@ impl Node {
         self.enter(session).inspect_err(|_| group.tenant.lanes.uncharge())
     }
 
-    /// Whether connections are left beside those for visitors.
+    /// Whether connections are left beside those for clients without a session.
     fn may_serve(&self) -> bool {
-        self.lanes.load(Relaxed) <= self.options.lanes_max - self.options.lanes_max / VISITORS_PART
+        self.lanes.load(Relaxed) <= self.options.lanes_max - self.options.lanes_max / SESSIONLESS_PART
     }
 
     /// The accounts of a client; of one who is not known: of its own.

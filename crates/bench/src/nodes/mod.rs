@@ -4,7 +4,7 @@
 //! Each round measures everything once; ratios are taken within each round.
 
 mod bad_days;
-mod crowd;
+mod connection_flood;
 mod memcached;
 mod pool;
 mod process;
@@ -199,7 +199,7 @@ impl Bench {
         self.write_back(&mut round, seed);
         self.losable(&mut round, seed);
         bad_days::measure(&mut round, &self.executables.launcher, seed);
-        crowd::measure(&mut round, &self.executables.launcher, &self.args, seed);
+        connection_flood::measure(&mut round, &self.executables.launcher, &self.args, seed);
         round
     }
 
