@@ -1,12 +1,12 @@
 //! Egress: replies of all lanes take turns on the link that they share, where the operator has said how fast it is.
 //!
-//! A lane asks for a turn before it gives bytes to its socket, by tenant, program and class (`turns.rs`). No other thread could wake it at
+//! A lane asks for a turn before it gives bytes to its socket, by tenant, program and class (`egress_scheduler.rs`). No other thread could wake it at
 //! the right moment: of the lanes that wait one *leads*, that is, sleeps until the link can take a piece, and grants the pieces that are next, its own
 //! or others'. Who leaves while others wait wakes one of them to lead.
 //!
 //! **Invariant**: a lane that has a turn uses it at once and waits for nothing: a client that does not read holds up itself alone.
 
-use crate::turns::Turns;
+use crate::egress_scheduler::EgressScheduler;
 use hinterland_wire::Channel;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -23,7 +23,7 @@ pub(crate) struct Egress {
 
 #[derive(Debug)]
 struct State {
-    turns: Turns<Arc<Waiter>>,
+    scheduler: EgressScheduler<Arc<Waiter>>,
     /// One of those that wait will look when the link can take a piece.
     is_led: bool,
 }
@@ -44,7 +44,10 @@ impl Waiter {
 impl Egress {
     /// A link of so many bits a second that is idle.
     pub(crate) fn new(bits_per_second: u64) -> Egress {
-        Egress { begun: Instant::now(), state: Mutex::new(State { turns: Turns::new(bits_per_second), is_led: false }) }
+        Egress {
+            begun: Instant::now(),
+            state: Mutex::new(State { scheduler: EgressScheduler::new(bits_per_second), is_led: false }),
+        }
     }
 
     /// The calling thread sleeps no longer than it wants to: the kernel adds 50 µs elsewhere (prctl(2), `PR_SET_TIMERSLACK`).
@@ -55,7 +58,7 @@ impl Egress {
     /// How many of `bytes` may be sent now; 0: others wait, or the link holds enough.
     pub(crate) fn try_take(&self, channel: Channel, bytes: usize) -> usize {
         let mut state = self.state();
-        let granted = state.turns.take_now(channel, bytes as u64, self.now_ns(), Waiter::new);
+        let granted = state.scheduler.take_now(channel, bytes as u64, self.now_ns(), Waiter::new);
         usize::try_from(granted).expect("at most `bytes`")
     }
 
@@ -63,13 +66,13 @@ impl Egress {
     pub(crate) fn take(&self, channel: Channel, bytes: usize) -> usize {
         let me = Waiter::new();
         let mut state = self.state();
-        state.turns.push(channel, bytes as u64, self.now_ns(), me.clone());
+        state.scheduler.push(channel, bytes as u64, self.now_ns(), me.clone());
         loop {
             state.grant(self.now_ns());
             let granted = me.granted.load(SeqCst);
             if granted > 0 {
                 if !state.is_led
-                    && let Some(waiter) = state.turns.any()
+                    && let Some(waiter) = state.scheduler.any()
                 {
                     waiter.thread.unpark();
                 }
@@ -78,7 +81,7 @@ impl Egress {
             let leads = !state.is_led;
             state.is_led = true;
             let now = self.now_ns();
-            let sleeps_ns = state.turns.next_at_ns(now).saturating_sub(now);
+            let sleeps_ns = state.scheduler.next_at_ns(now).saturating_sub(now);
             drop(state);
             if leads {
                 std::thread::sleep(Duration::from_nanos(sleeps_ns));
@@ -92,7 +95,7 @@ impl Egress {
 
     /// So many of the bytes of a turn were not taken by the connection.
     pub(crate) fn not_sent(&self, bytes: usize) {
-        self.state().turns.not_sent(bytes as u64);
+        self.state().scheduler.not_sent(bytes as u64);
     }
 
     fn now_ns(&self) -> u64 {
@@ -107,7 +110,7 @@ impl Egress {
 impl State {
     /// Grants what the link can take.
     fn grant(&mut self, now_ns: u64) {
-        while let Some((waiter, bytes)) = self.turns.grant(now_ns) {
+        while let Some((waiter, bytes)) = self.scheduler.grant(now_ns) {
             waiter.granted.store(bytes, SeqCst);
             waiter.thread.unpark();
         }
@@ -144,6 +147,6 @@ mod tests {
                 });
             }
         });
-        assert_eq!(egress.state().turns.any().map(|_| ()), None);
+        assert_eq!(egress.state().scheduler.any().map(|_| ()), None);
     }
 }

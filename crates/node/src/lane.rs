@@ -3,10 +3,10 @@
 //! Requests that have arrived together are answered together. The buffers of a lane are bounded by the protocol's bounds.
 
 use crate::connection::{Connection, HandshakeError};
-use crate::input::{Input, SHORT_BYTES};
 use crate::latency::{Sampler, Work};
 use crate::node::Node;
-use crate::outlet::Outlet;
+use crate::receive_queue::{ReceiveQueue, SHORT_BYTES};
+use crate::reply_writer::ReplyWriter;
 use crate::session::{Session, SessionError};
 use crate::slab::SLAB_BYTES;
 use crate::store::NoRoom;
@@ -62,10 +62,10 @@ pub(crate) fn serve(node: &Node, number: u64, mut stream: Connection, busy: bool
     let features = shake_hands(&mut stream, busy, node.options().handshake_limit)?;
     let shard = node.latencies.shard();
     // Not on the stack, of which a page more counts where there are thousands of lanes.
-    let outlet = Outlet::new(&stream, node.egress.as_ref());
+    let writer = ReplyWriter::new(&stream, node.egress.as_ref());
     let mut lane = Box::new(Lane {
         node,
-        outlet,
+        writer,
         number,
         is_new: true,
         features,
@@ -100,7 +100,7 @@ fn shake_hands(stream: &mut Connection, busy: bool, limit: Duration) -> Result<F
 
 pub(crate) struct Lane<'a> {
     pub(crate) node: &'a Node,
-    outlet: Outlet<'a>,
+    writer: ReplyWriter<'a>,
     /// The connection's, in the order in which they came.
     pub(crate) number: u64,
     /// It has said no whole long request yet.
@@ -122,17 +122,17 @@ pub(crate) struct Lane<'a> {
 
 impl<'a> Lane<'a> {
     fn run(&mut self, stream: &mut Connection) -> Result<(), LaneError> {
-        let mut input = Box::new(Input::default());
+        let mut queue = Box::new(ReceiveQueue::default());
         let mut trusted = false;
         loop {
-            match self.step(&mut input, stream) {
+            match self.step(&mut queue, stream) {
                 Ok(true) => {}
                 Ok(false) => return Ok(()),
                 Err(error) => {
                     if matches!(error, LaneError::Wire(_)) {
                         self.refuse(0, Refusal::Malformed, &error.to_string());
                     }
-                    input.long = None;
+                    queue.long = None;
                     // What is still to be said, before what has not been read ends the connection; the client may be gone.
                     let _ = self.send(stream).and_then(|()| match error {
                         LaneError::Connection(_) => Ok(()),
@@ -143,23 +143,23 @@ impl<'a> Lane<'a> {
             }
             if !trusted && self.session.is_some() {
                 stream.set_read_timeout(None)?;
-                self.node.intake.settle(self.number);
+                self.node.request_buffers.settle(self.number);
                 trusted = true;
             }
         }
     }
 
     /// Serves one request; false when the client has hung up.
-    fn step(&mut self, input: &mut Input<'a>, stream: &mut Connection) -> Result<bool, LaneError> {
-        if !input.fill(HEADER_BYTES, stream, self)? {
+    fn step(&mut self, queue: &mut ReceiveQueue<'a>, stream: &mut Connection) -> Result<bool, LaneError> {
+        if !queue.fill(HEADER_BYTES, stream, self)? {
             return Ok(false);
         }
-        let header = Header::decode(input.arrived().first_chunk().expect("filled"))?;
+        let header = Header::decode(queue.arrived().first_chunk().expect("filled"))?;
         let whole = HEADER_BYTES + header.control_bytes;
-        if !input.fill(whole + header.data_bytes, stream, self)? {
+        if !queue.fill(whole + header.data_bytes, stream, self)? {
             return Ok(false);
         }
-        let (message, rest) = input.arrived().split_at(whole);
+        let (message, rest) = queue.arrived().split_at(whole);
         let (header, control) = Header::decode_whole(message)?;
         let request = Request::decode(&header, control)?;
         self.take_number(header.number)?;
@@ -174,7 +174,7 @@ impl<'a> Lane<'a> {
         // One that sends a descriptor may wait for the connection.
         let is_work = !matches!(request, Request::Share { .. });
         let permit = is_work.then(|| tenant.admission.admit(&node.processors, header.priority));
-        self.outlet.says(header.priority, !self.out.is_empty());
+        self.writer.says(header.priority, !self.out.is_empty());
         let (data, behind) = rest.split_at(header.data_bytes);
         let more = behind.len() >= HEADER_BYTES;
         self.answer(stream, header.number, request, data, more)?;
@@ -182,9 +182,9 @@ impl<'a> Lane<'a> {
             node.latencies.count(self.shard, work, begun.elapsed());
         }
         if permit.is_some() && (self.out.len() >= ANSWER_BYTES || !more) {
-            self.outlet.offer(stream, &mut self.out)?;
+            self.writer.offer(stream, &mut self.out)?;
         }
-        input.begin += whole + header.data_bytes;
+        queue.begin += whole + header.data_bytes;
         self.is_new &= whole + header.data_bytes <= SHORT_BYTES;
         drop(permit);
         if self.out.len() >= ANSWER_BYTES {
@@ -216,7 +216,7 @@ impl<'a> Lane<'a> {
     }
 
     pub(crate) fn send(&mut self, stream: &mut Connection) -> io::Result<()> {
-        self.outlet.send(stream, &mut self.out)
+        self.writer.send(stream, &mut self.out)
     }
 
     /// What long answers needed is given back, in the silence after them.
@@ -238,8 +238,8 @@ impl<'a> Lane<'a> {
         session: &Session,
         ranges: Ranges<'_>,
     ) -> io::Result<bool> {
-        let Lane { outlet, sums, reply, out, .. } = self;
-        let turn = outlet.turn(out.len() + Reply::data_head_bytes(ranges.count()) + ranges.data_bytes());
+        let Lane { writer, sums, reply, out, .. } = self;
+        let turn = writer.turn(out.len() + Reply::data_head_bytes(ranges.count()) + ranges.data_bytes());
         if turn == 0 {
             return Ok(false);
         }
@@ -247,16 +247,16 @@ impl<'a> Lane<'a> {
         let lent = session.lend(ranges, sums, |pieces, sums| {
             Reply::data(reply, number, sums, ranges.data_bytes());
             out.extend_from_slice(reply);
-            outlet.offer_all(stream, turn, out, pieces)
+            writer.offer_all(stream, turn, out, pieces)
         });
         match lent {
             Ok(Some(sent)) => sent.map(|()| true),
             Ok(None) => {
-                outlet.gives_up(turn);
+                writer.gives_up(turn);
                 Ok(false)
             }
             Err(error) => {
-                outlet.gives_up(turn);
+                writer.gives_up(turn);
                 self.explain(number, session, error);
                 Ok(true)
             }
@@ -442,7 +442,7 @@ impl<'a> Lane<'a> {
             Ok(session) => {
                 Reply::session(&mut self.reply, number, &Node::grant(&session));
                 self.out.extend_from_slice(&self.reply);
-                self.outlet.belongs_to(session.group.tenant.number, session.group.number);
+                self.writer.belongs_to(session.group.tenant.number, session.group.number);
                 self.session = Some(session);
             }
             Err(Refusal::NoSession) => {

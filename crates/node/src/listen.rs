@@ -191,7 +191,7 @@ impl Listening {
         const PATIENCE: Duration = Duration::from_secs(2);
         self.shared.over.store(true, Relaxed);
         self.shared.node.end();
-        self.shared.node.intake.end();
+        self.shared.node.request_buffers.end();
         self.listener.shut_down();
         for thread in self.threads.drain(..) {
             let _ = thread.join();
@@ -241,7 +241,7 @@ fn begin(shared: &Arc<Shared>, number: u64, stream: Stream) -> io::Result<()> {
     if shared.node.credentials().is_some() {
         shared.proves(number, true);
     }
-    if let Some(oldest) = shared.node.intake.begins(number) {
+    if let Some(oldest) = shared.node.request_buffers.begins(number) {
         shared.end(oldest);
     }
     let owner = shared.clone();
@@ -263,14 +263,14 @@ fn begin(shared: &Arc<Shared>, number: u64, stream: Stream) -> io::Result<()> {
             Err(error) => tracing::warn!(%peer, %error, "connection ended"),
         }
         shared.streams().remove(&number);
-        shared.node.intake.settle(number);
+        shared.node.request_buffers.settle(number);
         shared.node.lanes.fetch_sub(1, Relaxed);
     };
     let spawned = Builder::new().name("lane".into()).stack_size(STACK_BYTES).spawn(work);
     if spawned.is_err() {
         owner.streams().remove(&number);
         owner.proves(number, false);
-        owner.node.intake.settle(number);
+        owner.node.request_buffers.settle(number);
     }
     spawned.map(drop)
 }
@@ -279,7 +279,7 @@ fn watch(shared: &Shared) {
     while !shared.over.load(Relaxed) {
         std::thread::sleep(REAP_EVERY);
         shared.node.reap(Instant::now());
-        for number in shared.node.intake.overdue() {
+        for number in shared.node.request_buffers.overdue() {
             tracing::debug!(connection = number, "no whole request in time");
             shared.end(number);
         }

@@ -3,8 +3,8 @@
 use crate::admission::Processors;
 use crate::drain::Progress;
 use crate::egress::Egress;
-use crate::intake::Intake;
 use crate::latency::{Histogram, Latencies, Work};
+use crate::request_buffers::RequestBuffers;
 use crate::session::Session;
 use crate::slab::SLAB_BYTES;
 use crate::store::{Account, Bounds, CloneGroup, Seat, Tenant};
@@ -100,7 +100,7 @@ pub struct Node {
     pub(crate) egress: Option<Egress>,
     pub(crate) latencies: Latencies,
     /// What connections take before a request is whole.
-    pub(crate) intake: Intake,
+    pub(crate) request_buffers: RequestBuffers,
     /// What sessions had done that are gone, in the order of `done`.
     ended: [AtomicU64; 5],
 }
@@ -125,7 +125,7 @@ impl Node {
             processors: Processors::new(options.processors),
             egress: options.link_bits_per_second.map(Egress::new),
             latencies: Latencies::default(),
-            intake: Intake::new(options.request_limit),
+            request_buffers: RequestBuffers::new(options.request_limit),
             ended: Default::default(),
         }
     }
@@ -331,7 +331,7 @@ impl Node {
 
     /// Memory for long requests that are not served yet: at most `BUFFERS_BYTES_MAX`.
     pub fn buffer_bytes(&self) -> u64 {
-        self.intake.bytes()
+        self.request_buffers.bytes()
     }
 
     /// How long requests of one kind took.

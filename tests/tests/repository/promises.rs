@@ -25,7 +25,12 @@ fn tests_in(text: &str) -> Vec<String> {
     found
 }
 
-/// What can be named in each crate: its tests, and its modules that have some.
+/// The names of the modules inside a source text.
+fn modules_in(text: &str) -> impl Iterator<Item = String> {
+    text.lines().filter_map(|line| line.trim().strip_prefix("mod ")?.strip_suffix(" {").map(str::to_owned))
+}
+
+/// What can be named in each crate: its tests, its modules that have some, and those that are written inside a file.
 fn known() -> BTreeMap<String, HashSet<String>> {
     let mut known: BTreeMap<String, HashSet<String>> = BTreeMap::new();
     for file in files::with_ending(&[".rs"]) {
@@ -35,12 +40,14 @@ fn known() -> BTreeMap<String, HashSet<String>> {
             Some(other) => other.to_owned(),
             None => continue,
         };
-        let tests = tests_in(&files::text(&file));
+        let text = files::text(&file);
+        let names = known.entry(krate).or_default();
+        names.extend(modules_in(&text));
+        let tests = tests_in(&text);
         if tests.is_empty() {
             continue;
         }
         let module = file.with_extension("");
-        let names = known.entry(krate).or_default();
         names.extend(module.iter().rev().take(2).map(|part| part.to_string_lossy().into_owned()));
         names.extend(tests);
     }
@@ -78,6 +85,7 @@ fn every_test_that_the_specification_names_exists() {
 fn tests_are_told_from_other_functions() {
     let text = "fn helper() {}\n#[test]\n#[ignore = \"slow\"]\nfn one() {\n fn inner() {}\n}\n    #[test]\n    fn two<T>() {}\n";
     assert_eq!(tests_in(text), ["one", "two"]);
+    assert!(modules_in("    mod one {\nmod two;\n// mod three {\n").eq(["one"]));
     let (known, root) = (known(), places::repository());
     for name in ["tests::tests_are_told_from_other_functions", "fuzz/wire", "tests/conformance/run.sh"] {
         assert!(exists(name, &known, &root), "{name}");

@@ -2,7 +2,7 @@
 //! that the node cannot order.
 //!
 //! ```text
-//!   lanes ──► FairLink ──► at most HELD ahead of the link ──► sockets ──► link
+//!   lanes ──► FairLink ──► at most BACKLOG ahead of the link ──► sockets ──► link
 //! ```
 //!
 //! The link is a rate that the operator says, and its state one number: when all that was granted has left. Pure: times are arguments.
@@ -11,7 +11,7 @@ use hinterland_wire::{Channel, FairLink, LinkShare, Priority};
 
 /// What was granted keeps the link busy for so long when the next piece is granted: a thread that sleeps until then has to wake up meanwhile, and
 /// a demand waits for it. Beside demands, and where there are none.
-const HELD_NS: [u64; 2] = [5_000, 80_000];
+const BACKLOG_NS: [u64; 2] = [5_000, 80_000];
 /// A piece occupies the link for so long, if that is more than `PIECE_BYTES_MIN`: until it has left nothing overtakes it. Likewise.
 const PIECE_NS: [u64; 2] = [20_000, 80_000];
 /// Demands are there for so long after the last one.
@@ -27,7 +27,7 @@ const GRANTED_PERCENT: u128 = 98;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Turns<T> {
+pub(crate) struct EgressScheduler<T> {
     bits_per_second: u64,
     queue: FairLink<T>,
     /// When all that was granted has left.
@@ -36,10 +36,10 @@ pub(crate) struct Turns<T> {
     demands_until_ns: u64,
 }
 
-impl<T> Turns<T> {
+impl<T> EgressScheduler<T> {
     /// An idle link; at least 1 bit a second.
-    pub(crate) fn new(bits_per_second: u64) -> Turns<T> {
-        Turns {
+    pub(crate) fn new(bits_per_second: u64) -> EgressScheduler<T> {
+        EgressScheduler {
             bits_per_second: bits_per_second.max(1),
             queue: FairLink::new(LinkShare::Auto),
             free_at_ns: 0,
@@ -68,16 +68,16 @@ impl<T> Turns<T> {
 
     /// Whether nothing waits, and one more piece of this class may be granted: once a demand waits, demands are there.
     fn is_free(&self, class: Priority, now_ns: u64) -> bool {
-        let held_ns = match class {
-            Priority::Demand => HELD_NS[0],
-            _ => self.beside_demands(HELD_NS, now_ns),
+        let backlog_ns = match class {
+            Priority::Demand => BACKLOG_NS[0],
+            _ => self.beside_demands(BACKLOG_NS, now_ns),
         };
-        self.queue.waiting() == 0 && self.free_at_ns.saturating_sub(held_ns) <= now_ns
+        self.queue.waiting() == 0 && self.free_at_ns.saturating_sub(backlog_ns) <= now_ns
     }
 
     /// When the next piece may be granted, as it looks now.
     pub(crate) fn next_at_ns(&self, now_ns: u64) -> u64 {
-        self.free_at_ns.saturating_sub(self.beside_demands(HELD_NS, now_ns))
+        self.free_at_ns.saturating_sub(self.beside_demands(BACKLOG_NS, now_ns))
     }
 
     /// How many of `bytes` may be sent now; 0: others wait, or the link holds enough. Nothing waits for it.
@@ -107,7 +107,7 @@ impl<T> Turns<T> {
         if now_ns < self.next_at_ns(now_ns) {
             return None;
         }
-        let ns_of = |bytes| Turns::<T>::ns_of(bytes, self.bits_per_second);
+        let ns_of = |bytes| EgressScheduler::<T>::ns_of(bytes, self.bits_per_second);
         let granted = self.queue.pop(now_ns, ns_of);
         if let Some((_, bytes)) = &granted {
             self.free_at_ns = self.free_at_ns.max(now_ns) + ns_of(*bytes);
@@ -117,7 +117,7 @@ impl<T> Turns<T> {
 
     /// So many of the bytes that were granted were not sent.
     pub(crate) fn not_sent(&mut self, bytes: u64) {
-        self.free_at_ns = self.free_at_ns.saturating_sub(Turns::<T>::ns_of(bytes, self.bits_per_second));
+        self.free_at_ns = self.free_at_ns.saturating_sub(EgressScheduler::<T>::ns_of(bytes, self.bits_per_second));
     }
 }
 
@@ -168,7 +168,7 @@ mod tests {
 
     /// Runs programs, each a tenant, for so long; with turns, or each reply sent as it comes.
     fn run(programs: &[Program], turns: bool, until_ns: u64) -> Vec<Got> {
-        let mut link = Turns::new(GIGABIT);
+        let mut link = EgressScheduler::new(GIGABIT);
         let mut got: Vec<Got> = programs.iter().map(|_| Got::default()).collect();
         // Requests that arrive, the earliest first: time, program, when it was made.
         let mut arrivals = BinaryHeap::new();
@@ -205,7 +205,7 @@ mod tests {
         got
     }
 
-    fn push(link: &mut Turns<Reply>, programs: &[Program], reply: Reply, turns: bool, now: u64) {
+    fn push(link: &mut EgressScheduler<Reply>, programs: &[Program], reply: Reply, turns: bool, now: u64) {
         let (tenant, class) = (reply.program as u64, programs[reply.program].class);
         let left = reply.left;
         match turns {
@@ -250,10 +250,10 @@ mod tests {
     }
 
     /// After a demand at that time.
-    fn turns_at(now: u64) -> Turns<()> {
-        let mut turns = Turns::new(GIGABIT);
-        turns.push(Channel { tenant: 1, program: 1, class: Priority::Demand }, 1, now, ());
-        turns
+    fn turns_at(now: u64) -> EgressScheduler<()> {
+        let mut scheduler = EgressScheduler::new(GIGABIT);
+        scheduler.push(Channel { tenant: 1, program: 1, class: Priority::Demand }, 1, now, ());
+        scheduler
     }
 
     /// A demand may be sent a while later than bulk beside which there are none: what is not sent at once leaves nothing behind.
@@ -264,29 +264,30 @@ mod tests {
         for (class, now, is_sent) in
             [(bulk, 1_000, false), (bulk, 40_000, true), (demand, 40_000, false), (demand, 85_000, true)]
         {
-            let mut turns = Turns::new(GIGABIT);
-            assert!(turns.take_now(channel(bulk), 1 << 20, 0, || ()) > 0);
-            assert!((86_000..88_000).contains(&turns.free_at_ns), "{} ns", turns.free_at_ns);
-            assert_eq!(turns.take_now(channel(class), PAGE, now, || ()) > 0, is_sent, "{class:?} at {now}");
-            assert_eq!(turns.any(), None, "{class:?} at {now}");
+            let mut scheduler = EgressScheduler::new(GIGABIT);
+            assert!(scheduler.take_now(channel(bulk), 1 << 20, 0, || ()) > 0);
+            assert!((86_000..88_000).contains(&scheduler.free_at_ns), "{} ns", scheduler.free_at_ns);
+            assert_eq!(scheduler.take_now(channel(class), PAGE, now, || ()) > 0, is_sent, "{class:?} at {now}");
+            assert_eq!(scheduler.any(), None, "{class:?} at {now}");
         }
     }
 
     #[test]
     fn of_a_piece_that_is_not_sent_the_time_is_given_back() {
-        let mut turns = Turns::new(GIGABIT);
+        let mut scheduler = EgressScheduler::new(GIGABIT);
         let channel = Channel { tenant: 1, program: 1, class: Priority::Demand };
-        assert!(turns.is_free(channel.class, 0));
-        turns.push(channel, 1 << 20, 5, ());
-        assert!(!turns.is_free(channel.class, 5));
-        let ((), bytes) = turns.grant(5).expect("free");
-        assert_eq!(bytes, turns.piece_bytes(5));
-        assert!(turns.free_at_ns > 30_000 && !turns.is_free(channel.class, 5));
-        turns.not_sent(bytes);
-        assert_eq!((turns.free_at_ns, turns.is_free(channel.class, 5)), (5, true));
+        assert!(scheduler.is_free(channel.class, 0));
+        scheduler.push(channel, 1 << 20, 5, ());
+        assert!(!scheduler.is_free(channel.class, 5));
+        let ((), bytes) = scheduler.grant(5).expect("free");
+        assert_eq!(bytes, scheduler.piece_bytes(5));
+        assert!(scheduler.free_at_ns > 30_000 && !scheduler.is_free(channel.class, 5));
+        scheduler.not_sent(bytes);
+        assert_eq!((scheduler.free_at_ns, scheduler.is_free(channel.class, 5)), (5, true));
         // Faster links have longer pieces, and so has one without demands; slow ones send a page as a whole.
         let pieces = |now| {
-            [10, GIGABIT, 100 * GIGABIT].map(|rate| Turns { bits_per_second: rate, ..turns_at(5) }.piece_bytes(now))
+            [10, GIGABIT, 100 * GIGABIT]
+                .map(|rate| EgressScheduler { bits_per_second: rate, ..turns_at(5) }.piece_bytes(now))
         };
         assert_eq!((pieces(5), pieces(DEMANDS_LAST_NS + 5)), ([4352, 4352, 250_000], [4352, 10_000, 1_000_000]));
     }

@@ -1,8 +1,8 @@
 //! What has arrived of a lane's requests and is not served yet.
 
 use crate::connection::Connection;
-use crate::intake::Buffer;
 use crate::lane::{Lane, LaneError};
+use crate::request_buffers::Buffer;
 use std::io::{self, Read};
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const KEPT_BYTES: usize = 16 << 10;
 pub(crate) const SHORT_BYTES: usize = 512;
 
 /// Bytes that have arrived and are not served yet.
-pub(crate) struct Input<'a> {
+pub(crate) struct ReceiveQueue<'a> {
     short: [u8; SHORT_BYTES],
     /// While the request is a long one.
     pub(crate) long: Option<Buffer<'a>>,
@@ -23,13 +23,13 @@ pub(crate) struct Input<'a> {
     is_watched: bool,
 }
 
-impl Default for Input<'_> {
+impl Default for ReceiveQueue<'_> {
     fn default() -> Self {
-        Input { short: [0; SHORT_BYTES], long: None, begin: 0, end: 0, is_watched: false }
+        ReceiveQueue { short: [0; SHORT_BYTES], long: None, begin: 0, end: 0, is_watched: false }
     }
 }
 
-impl<'a> Input<'a> {
+impl<'a> ReceiveQueue<'a> {
     pub(crate) fn arrived(&self) -> &[u8] {
         let bytes = self.long.as_ref().map_or(&self.short[..], Buffer::bytes);
         &bytes[self.begin..self.end]
@@ -54,7 +54,7 @@ impl<'a> Input<'a> {
     fn make_room(&mut self, count: usize, lane: &Lane<'a>) -> io::Result<()> {
         match self.long.take() {
             None if count > SHORT_BYTES => {
-                let mut buffer = lane.node.intake.take(lane.number, lane.is_new)?;
+                let mut buffer = lane.node.request_buffers.take(lane.number, lane.is_new)?;
                 buffer.bytes_mut()[..self.end - self.begin].copy_from_slice(self.arrived());
                 self.long = Some(buffer);
             }

@@ -33,7 +33,7 @@ const IDLE_MAX: usize = 8;
 const STALLED: Duration = Duration::from_secs(1);
 
 /// See the module.
-pub(crate) struct Intake {
+pub(crate) struct RequestBuffers {
     begun: Instant,
     /// Time to join a session, and to say a whole request where its buffer is wanted.
     limit: Duration,
@@ -76,16 +76,16 @@ struct Hold {
 
 /// A buffer for a request, until it is dropped.
 pub(crate) struct Buffer<'a> {
-    intake: &'a Intake,
+    request_buffers: &'a RequestBuffers,
     connection: u64,
     hold: Arc<Hold>,
     /// Its memory; taken when it goes back.
     bytes: Option<MmapMut>,
 }
 
-impl Intake {
-    pub(crate) fn new(limit: Duration) -> Intake {
-        Intake { begun: Instant::now(), limit, mapped: AtomicUsize::new(0), state: Mutex::default() }
+impl RequestBuffers {
+    pub(crate) fn new(limit: Duration) -> RequestBuffers {
+        RequestBuffers { begun: Instant::now(), limit, mapped: AtomicUsize::new(0), state: Mutex::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -136,7 +136,7 @@ impl Intake {
         let hold = Arc::clone(&state.held[&connection]);
         let idle = state.idle.pop();
         drop(state);
-        let mut buffer = Buffer { intake: self, connection, hold, bytes: idle };
+        let mut buffer = Buffer { request_buffers: self, connection, hold, bytes: idle };
         if buffer.bytes.is_none() {
             buffer.bytes = Some(MmapMut::map_anon(MESSAGE_BYTES_MAX)?);
             self.mapped.fetch_add(1, Relaxed);
@@ -213,7 +213,7 @@ fn in_ms(time: Duration) -> u64 {
 impl Buffer<'_> {
     /// Something has arrived.
     pub(crate) fn moves(&self) {
-        self.hold.moved_ms.store(self.intake.now_ms(), Relaxed);
+        self.hold.moved_ms.store(self.request_buffers.now_ms(), Relaxed);
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
@@ -227,16 +227,16 @@ impl Buffer<'_> {
 
 impl Drop for Buffer<'_> {
     fn drop(&mut self) {
-        let mut state = self.intake.state();
+        let mut state = self.request_buffers.state();
         state.held.remove(&self.connection);
         let bytes = self.bytes.take();
         if state.idle.len() < IDLE_MAX {
             state.idle.extend(bytes);
         } else if bytes.is_some() {
             drop(bytes);
-            self.intake.mapped.fetch_sub(1, Relaxed);
+            self.request_buffers.mapped.fetch_sub(1, Relaxed);
         }
-        state.serve_waiting(self.intake.now_ms());
+        state.serve_waiting(self.request_buffers.now_ms());
     }
 }
 
@@ -255,22 +255,22 @@ mod tests {
 
     #[test]
     fn whoever_has_said_a_long_request_comes_before_new_ones_and_of_those_the_last() {
-        let intake = Intake::new(LONG);
+        let request_buffers = RequestBuffers::new(LONG);
         let mut held: Vec<Buffer<'_>> =
-            (0..BUFFERS_MAX as u64).map(|number| intake.take(number, false).expect("room")).collect();
+            (0..BUFFERS_MAX as u64).map(|number| request_buffers.take(number, false).expect("room")).collect();
         let over = AtomicBool::new(false);
-        let has = |connection: u64| intake.state().held.contains_key(&connection);
+        let has = |connection: u64| request_buffers.state().held.contains_key(&connection);
         std::thread::scope(|scope| {
             for (place, (connection, is_new)) in [(100, true), (101, true), (102, false)].into_iter().enumerate() {
-                let (intake, over) = (&intake, &over);
+                let (request_buffers, over) = (&request_buffers, &over);
                 scope.spawn(move || {
-                    let buffer = intake.take(connection, is_new).expect("a buffer");
+                    let buffer = request_buffers.take(connection, is_new).expect("a buffer");
                     until(|| over.load(Relaxed));
                     drop(buffer);
                 });
-                until(|| intake.state().waiting.len() == place + 1);
+                until(|| request_buffers.state().waiting.len() == place + 1);
             }
-            assert!(intake.overdue().is_empty(), "nobody stands still yet");
+            assert!(request_buffers.overdue().is_empty(), "nobody stands still yet");
             held.truncate(BUFFERS_MAX - 1);
             assert_eq!([100, 101, 102].map(has), [false, false, true]);
             held.truncate(BUFFERS_MAX - 1 - RESERVED);
@@ -282,27 +282,27 @@ mod tests {
             over.store(true, Relaxed);
         });
         drop(held);
-        let state = intake.state();
+        let state = request_buffers.state();
         assert!(state.held.is_empty() && state.waiting.is_empty() && state.idle.len() == IDLE_MAX);
     }
 
     #[test]
     fn some_buffers_are_not_for_new_lanes_and_the_longest_waiting_one_gives_up() {
-        let intake = Intake::new(LONG);
-        let new = (0..(BUFFERS_MAX - RESERVED) as u64).map(|number| intake.take(number, true).expect("room"));
+        let request_buffers = RequestBuffers::new(LONG);
+        let new = (0..(BUFFERS_MAX - RESERVED) as u64).map(|number| request_buffers.take(number, true).expect("room"));
         let held: Vec<Buffer<'_>> = new.collect();
-        assert!(intake.take(1000, false).is_ok(), "a buffer is kept for who is not new");
+        assert!(request_buffers.take(1000, false).is_ok(), "a buffer is kept for who is not new");
         let given_up = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
             for connection in 2000..2001 + WAITING_MAX as u64 {
-                let waiting = intake.state().order;
-                let (intake, given_up) = (&intake, &given_up);
+                let waiting = request_buffers.state().order;
+                let (request_buffers, given_up) = (&request_buffers, &given_up);
                 scope.spawn(move || {
-                    if intake.take(connection, true).is_err() {
+                    if request_buffers.take(connection, true).is_err() {
                         given_up.lock().expect("nobody panics").push(connection);
                     }
                 });
-                until(|| intake.state().order > waiting);
+                until(|| request_buffers.state().order > waiting);
             }
             until(|| given_up.lock().expect("nobody panics").len() == 1);
             assert_eq!(*given_up.lock().expect("nobody panics"), [2000]);
@@ -313,20 +313,20 @@ mod tests {
 
     #[test]
     fn whoever_stands_still_or_joins_nothing_has_to_end() {
-        let intake = Intake::new(Duration::ZERO);
-        assert_eq!(intake.begins(7), None);
-        assert_eq!(intake.begins(8), None);
-        intake.settle(8);
-        assert_eq!(intake.overdue(), [7]);
+        let request_buffers = RequestBuffers::new(Duration::ZERO);
+        assert_eq!(request_buffers.begins(7), None);
+        assert_eq!(request_buffers.begins(8), None);
+        request_buffers.settle(8);
+        assert_eq!(request_buffers.overdue(), [7]);
         let held: Vec<Buffer<'_>> =
-            (10..10 + BUFFERS_MAX as u64).map(|number| intake.take(number, false).expect("room")).collect();
-        assert_eq!(intake.overdue(), [7], "nobody wants their buffers");
+            (10..10 + BUFFERS_MAX as u64).map(|number| request_buffers.take(number, false).expect("room")).collect();
+        assert_eq!(request_buffers.overdue(), [7], "nobody wants their buffers");
         std::thread::scope(|scope| {
-            let waits = scope.spawn(|| intake.take(99, true).map(drop).map_err(|error| error.kind()));
-            until(|| intake.state().waiting.len() == 1);
-            let overdue = intake.overdue();
+            let waits = scope.spawn(|| request_buffers.take(99, true).map(drop).map_err(|error| error.kind()));
+            until(|| request_buffers.state().waiting.len() == 1);
+            let overdue = request_buffers.overdue();
             assert!(overdue.len() == 2 && overdue[0] == 7 && overdue[1] >= 10, "{overdue:?}");
-            intake.end();
+            request_buffers.end();
             assert_eq!(waits.join().expect("no panic"), Err(io::ErrorKind::ConnectionAborted));
         });
         drop(held);
@@ -334,8 +334,9 @@ mod tests {
 
     #[test]
     fn of_many_without_a_session_the_oldest_goes() {
-        let intake = Intake::new(LONG);
-        let gone: Vec<u64> = (0..UNATTACHED_MAX as u64 + 3).filter_map(|number| intake.begins(number)).collect();
+        let request_buffers = RequestBuffers::new(LONG);
+        let gone: Vec<u64> =
+            (0..UNATTACHED_MAX as u64 + 3).filter_map(|number| request_buffers.begins(number)).collect();
         assert_eq!(gone, [0, 1, 2]);
     }
 }

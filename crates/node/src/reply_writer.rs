@@ -6,19 +6,19 @@ use hinterland_wire::{Channel, Priority};
 use std::io::{self, IoSlice, Write};
 
 /// See the module.
-pub(crate) struct Outlet<'a> {
+pub(crate) struct ReplyWriter<'a> {
     egress: Option<&'a Egress>,
     channel: Channel,
 }
 
-impl<'a> Outlet<'a> {
+impl<'a> ReplyWriter<'a> {
     /// Of a connection; those that share no link have no turns.
-    pub(crate) fn new(stream: &Connection, egress: Option<&'a Egress>) -> Outlet<'a> {
+    pub(crate) fn new(stream: &Connection, egress: Option<&'a Egress>) -> ReplyWriter<'a> {
         let egress = egress.filter(|_| stream.has_link());
         if egress.is_some() {
             Egress::wake_in_time();
         }
-        Outlet { egress, channel: Channel { tenant: 0, program: 0, class: Priority::Demand } }
+        ReplyWriter { egress, channel: Channel { tenant: 0, program: 0, class: Priority::Demand } }
     }
 
     /// From now on what is said is this program's.
