@@ -11,14 +11,14 @@
 //! Each direction has the whole bandwidth, as on a network, unless the link is *half duplex*: then both share it, as reads and writes share a
 //! disk. A request pays for its bytes, and the latency once. A piece that is being sent is not interrupted.
 //!
-//! Where the processes of a run share it, each has a queue of its own, and of the link what the others leave (`beside`).
+//! Where the processes of a run share it, each has a queue of its own, and of the link what the others leave (`cross_traffic`).
 //!
 //! Invariant: requests of one direction and priority are served in the order of their coming; `free_at_ns` never runs backwards.
 
-mod beside;
+mod cross_traffic;
 
 use crate::Priority;
-use beside::Beside;
+use cross_traffic::CrossTraffic;
 use hinterland_abi::RunLink;
 use hinterland_units::PAGE_BYTES;
 pub use hinterland_wire::LinkShare;
@@ -181,7 +181,7 @@ struct Channel<Who> {
     /// When the last demand is sent.
     demands_end_ns: u64,
     /// Other processes.
-    beside: Option<Beside>,
+    cross_traffic: Option<CrossTraffic>,
     waiting: [VecDeque<Request<Who>>; PRIORITIES],
     /// Requests that were sent whole, and when they are done: in this order, because the latency is the same for all.
     under_way: VecDeque<(u64, Who)>,
@@ -195,7 +195,7 @@ impl<Who: Copy> Channel<Who> {
             free_at_ns: 0,
             bulk_at_ns: 0,
             demands_end_ns: 0,
-            beside: None,
+            cross_traffic: None,
             waiting: [const { VecDeque::new() }; PRIORITIES],
             under_way: VecDeque::new(),
         }
@@ -226,15 +226,15 @@ impl<Who: Copy> Channel<Who> {
     fn submit(&mut self, model: &LinkModel, request: Request<Who>, priority: Priority) {
         let (now_ns, is_demand) = (request.since_ns, priority == Priority::Demand);
         let is_free = self.free_at_ns < now_ns;
-        if self.is_idle() || self.beside.is_some() {
+        if self.is_idle() || self.cross_traffic.is_some() {
             self.free_at_ns = self.free_at_ns.max(now_ns);
         }
-        if let Some(beside) = &mut self.beside {
+        if let Some(others) = &mut self.cross_traffic {
             let has_bulk = self.waiting[1..].iter().any(|queue| !queue.is_empty());
             if is_demand && is_free {
-                self.free_at_ns += beside.piece_wait_ns(now_ns, model.send_ns(PIECE_BYTES));
+                self.free_at_ns += others.piece_wait_ns(now_ns, model.send_ns(PIECE_BYTES));
             } else if !is_demand && !has_bulk {
-                beside.bulk_begins();
+                others.bulk_begins();
             }
         }
         self.waiting[priority as usize].push_back(request);
@@ -248,7 +248,7 @@ impl<Who: Copy> Channel<Who> {
     {
         let mut queues = self.waiting.iter().filter(|queue| !queue.is_empty());
         let (queue, None) = (queues.next()?, queues.next()) else { return None };
-        if self.beside.is_some() || matches!(model.share, LinkShare::Fixed(_)) {
+        if self.cross_traffic.is_some() || matches!(model.share, LinkShare::Fixed(_)) {
             return None;
         }
         let at = queue.iter().position(|request| request.who == who)?;
@@ -261,14 +261,14 @@ impl<Who: Copy> Channel<Who> {
 
     /// Says to other processes until when this one uses the channel.
     fn say(&self, model: &LinkModel, now_ns: u64) {
-        let Some(beside) = &self.beside else { return };
+        let Some(others) = &self.cross_traffic else { return };
         let left_ns = |queues: &[VecDeque<Request<Who>>]| -> u64 {
             model.send_ns(queues.iter().flatten().map(|request| request.bytes_left).sum())
         };
         let (demands, bulk) = self.waiting.split_at(1);
         let (demands_ns, bulk_ns) = (left_ns(demands), left_ns(bulk));
-        beside.say(true, now_ns, if demands_ns > 0 { self.free_at_ns } else { self.demands_end_ns }, demands_ns);
-        beside.say(
+        others.say(true, now_ns, if demands_ns > 0 { self.free_at_ns } else { self.demands_end_ns }, demands_ns);
+        others.say(
             false,
             now_ns,
             if bulk_ns > 0 { self.bulk_at_ns.max(self.free_at_ns) } else { self.bulk_at_ns },
@@ -305,12 +305,12 @@ impl<Who: Copy> Channel<Who> {
         self.scheduler.sent(class, piece);
         let sent_ns = model.send_ns(piece);
         self.free_at_ns = begin_ns + sent_ns;
-        match &mut self.beside {
-            Some(beside) if class == Priority::Demand => {
-                self.free_at_ns = begin_ns + beside.demand_ns(begin_ns, sent_ns);
+        match &mut self.cross_traffic {
+            Some(others) if class == Priority::Demand => {
+                self.free_at_ns = begin_ns + others.demand_ns(begin_ns, sent_ns);
                 self.demands_end_ns = self.free_at_ns;
             }
-            Some(beside) => self.bulk_at_ns = begin_ns + beside.bulk_ns(begin_ns, sent_ns),
+            Some(others) => self.bulk_at_ns = begin_ns + others.bulk_ns(begin_ns, sent_ns),
             None => {}
         }
         request.bytes_left -= piece;
@@ -352,7 +352,7 @@ impl<Who: Copy> Link<Who> {
     /// From now on the link is shared with the other users of `with`, of which this is that row; or with none.
     pub fn share(&mut self, with: Option<(&'static RunLink, usize)>) {
         for (direction, channel) in self.channels.iter_mut().enumerate() {
-            channel.beside = with.map(|(link, user)| Beside::new(link, user, direction));
+            channel.cross_traffic = with.map(|(link, user)| CrossTraffic::new(link, user, direction));
             channel.bulk_at_ns = if with.is_some() { channel.bulk_at_ns } else { 0 };
         }
     }

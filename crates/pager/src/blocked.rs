@@ -58,25 +58,25 @@ pub(crate) fn blocked(id: u32) -> Blocked {
 }
 
 /// A thread of a test's, and its kernel id.
-pub(crate) struct Beside {
+pub(crate) struct TestThread {
     /// `None`: it is in the simulation of the calling thread.
     thread: Option<JoinHandle<()>>,
     pub(crate) id: u32,
 }
 
-impl Beside {
+impl TestThread {
     /// Does something in another thread.
-    pub(crate) fn spawn(work: impl FnOnce() + Send + 'static) -> Beside {
+    pub(crate) fn spawn(work: impl FnOnce() + Send + 'static) -> TestThread {
         if let Some(current) = current() {
             let id = FIRST_ID + u32::try_from(current.spawn("beside", work)).expect("few threads");
-            return Beside { thread: None, id };
+            return TestThread { thread: None, id };
         }
         let (tell, told) = mpsc::channel();
         let thread = std::thread::spawn(move || {
             tell.send(thread::id()).expect("the test hears it");
             work();
         });
-        Beside { thread: Some(thread), id: told.recv().expect("the thread says who it is") }
+        TestThread { thread: Some(thread), id: told.recv().expect("the thread says who it is") }
     }
 
     /// Waits until `is_seen`, which shows that the thread waits. One that does not wait ends, and fails the test.

@@ -70,12 +70,12 @@ pub struct Pager {
     /// No thread of the pager starts another one (`start_all`).
     threads_in_advance: AtomicBool,
     #[cfg(test)]
-    pub(crate) beside: Beside,
+    pub(crate) rooms: TestRooms,
 }
 
 /// Rooms that only tests look into from above.
 #[cfg(test)]
-pub(crate) struct Beside {
+pub(crate) struct TestRooms {
     pub(crate) local: &'static LocalMemory,
     pub(crate) staging: &'static Staging,
     pub(crate) wp_ranges: &'static WpRanges,
@@ -195,7 +195,7 @@ impl Pager {
             fork,
             threads_in_advance: AtomicBool::new(false),
             #[cfg(test)]
-            beside: Beside { local, staging, wp_ranges, reclaim, cache, read_ahead, faults },
+            rooms: TestRooms { local, staging, wp_ranges, reclaim, cache, read_ahead, faults },
         })
     }
 

@@ -41,29 +41,29 @@ pub(crate) struct PrefetchCache {
     /// Locked by the thread that takes a slot, or empties one. Outside of the list's lock.
     taking: Mutex<()>,
     list: Mutex<CachedSlots>,
-    beside: Box<[Beside]>,
+    records: Box<[SlotRecord]>,
     /// Pages that may wait, or be mapped beside one that does; `None`: unbounded by the user.
     pages_max: Option<u32>,
     /// Pages that are loading and for which room was made.
     pending: AtomicU32,
-    /// Zero of the times in `beside`.
+    /// Zero of the times in `records`.
     begun: Instant,
 }
 
 /// What is known of the page in a slot.
 #[derive(Default)]
-struct Beside {
+struct SlotRecord {
     /// Pages that were mapped with it: used when it is.
     mapped: AtomicU32,
     /// When it arrived.
     since_ns: AtomicU64,
-    /// The source that asked for it, as [`Beside::word`] writes it.
+    /// The source that asked for it, as [`SlotRecord::word`] writes it.
     source: AtomicU32,
     /// Whose key page it is.
     key_of: Mutex<Option<Prefetch>>,
 }
 
-impl Beside {
+impl SlotRecord {
     /// A source in a word.
     fn word(source: Source) -> u32 {
         match source {
@@ -106,7 +106,7 @@ impl PrefetchCache {
             driver,
             taking: Mutex::new(()),
             list: Mutex::new(CachedSlots::new(KEY_SLOTS)),
-            beside: (0..KEY_SLOTS).map(|_| Beside::default()).collect(),
+            records: (0..KEY_SLOTS).map(|_| SlotRecord::default()).collect(),
             pages_max,
             pending: AtomicU32::new(0),
             begun: Instant::now(),
@@ -129,7 +129,7 @@ impl PrefetchCache {
     /// Pages that wait, and those that were mapped beside them.
     fn unused_pages(&self) -> u32 {
         let list = self.list();
-        let mapped = list.iter().map(|slot| self.beside[slot as usize].mapped.load(Relaxed));
+        let mapped = list.iter().map(|slot| self.records[slot as usize].mapped.load(Relaxed));
         list.cached() + mapped.sum::<u32>()
     }
 
@@ -141,11 +141,11 @@ impl PrefetchCache {
     }
 
     fn key_of(&self, slot: u32) -> MutexGuard<'_, Option<Prefetch>> {
-        self.beside[slot as usize].key_of.lock().expect("no thread panics while it holds a window")
+        self.records[slot as usize].key_of.lock().expect("no thread panics while it holds a window")
     }
 
-    fn beside(&self, slot: KeySlot) -> &Beside {
-        &self.beside[slot.index() as usize]
+    fn record(&self, slot: KeySlot) -> &SlotRecord {
+        &self.records[slot.index() as usize]
     }
 
     fn now_ns(&self) -> u64 {
@@ -176,10 +176,10 @@ impl PrefetchCache {
         if !fresh {
             self.local.account.uncharge(1);
         }
-        let beside = &self.beside[index as usize];
-        beside.mapped.store(mapped + before, Relaxed);
-        beside.source.store(Beside::word(wanted.source()), Relaxed);
-        beside.since_ns.store(self.now_ns(), Relaxed);
+        let record = &self.records[index as usize];
+        record.mapped.store(mapped + before, Relaxed);
+        record.source.store(SlotRecord::word(wanted.source()), Relaxed);
+        record.since_ns.store(self.now_ns(), Relaxed);
         *self.key_of(index) = wanted.key().map(|_| wanted.clone());
         self.pages.note_slot(&owned, slot);
         self.staging.set_page(slot, Some(owned.page()));
@@ -196,7 +196,7 @@ impl PrefetchCache {
         let entry = self.pages.table.load(page);
         if let Some(SwapCached::Prefetched(slot)) = self.pages.look_swap_cached(page, entry) {
             // A thread that uses the page in this moment takes the count away.
-            self.beside(slot).mapped.fetch_add(mapped, Relaxed);
+            self.record(slot).mapped.fetch_add(mapped, Relaxed);
             return Place::Waiting;
         }
         if entry.state() != State::Resident {
@@ -254,7 +254,7 @@ impl PrefetchCache {
     ) -> Option<(u32, Option<Prefetch>)> {
         let _taking = self.taking();
         let key_of = self.key_of(slot).clone();
-        let mapped = self.beside[slot as usize].mapped.load(Relaxed);
+        let mapped = self.records[slot as usize].mapped.load(Relaxed);
         let is_other = key_of.as_ref() != Some(arriving);
         if !is_other || !(Taking { cache: self, gave_back }).give_back_unused(slot) {
             return None;
@@ -281,10 +281,10 @@ impl PrefetchCache {
             return GiveBack::Busy;
         }
         self.staging.set_page(slot, None);
-        let mapped = self.beside(slot).mapped.swap(0, Relaxed);
+        let mapped = self.record(slot).mapped.swap(0, Relaxed);
         self.pages.row().prefetch_unused_pages.fetch_add(1, Relaxed);
         self.pages.complete_remote(owned);
-        self.driver.wasted(self.beside(slot).source(), page, mapped);
+        self.driver.wasted(self.record(slot).source(), page, mapped);
         self.pages.at(Point::SlotEmptied, page);
         GiveBack::Unused
     }
@@ -294,10 +294,10 @@ impl PrefetchCache {
     pub(crate) fn count_inherited(&self) {
         let list = self.list();
         self.pages.row().prefetched_unmapped_pages.fetch_add(list.cached().into(), Relaxed);
-        for beside in list.iter().map(|slot| &self.beside[slot as usize]) {
-            if matches!(beside.source(), Source::Hints(_)) {
-                beside.source.store(Beside::word(Source::Inherited), Relaxed);
-                beside.mapped.store(0, Relaxed);
+        for record in list.iter().map(|slot| &self.records[slot as usize]) {
+            if matches!(record.source(), Source::Hints(_)) {
+                record.source.store(SlotRecord::word(Source::Inherited), Relaxed);
+                record.mapped.store(0, Relaxed);
             }
         }
     }
@@ -305,13 +305,13 @@ impl PrefetchCache {
     /// The page in `slot` was used for the first time, and is mapped: counts it, and frees the slot at once. The caller owns the
     /// page. Whether the prefetcher and the tapes are to hear of it: what came for hints tells them nothing.
     pub(crate) fn used(&self, slot: KeySlot) -> bool {
-        let beside = self.beside(slot);
+        let record = self.record(slot);
         let row = self.pages.row();
         let (turn, page) = (self.pages.decisions.turn(), self.staging.page(slot));
-        let (mapped, source) = (beside.mapped.swap(0, Relaxed), beside.source());
+        let (mapped, source) = (record.mapped.swap(0, Relaxed), record.source());
         row.prefetch_hits.fetch_add(1 + u64::from(mapped), Relaxed);
         row.prefetch_hits_observed.fetch_add(1, Relaxed);
-        let waited_ns = self.now_ns().saturating_sub(beside.since_ns.load(Relaxed));
+        let waited_ns = self.now_ns().saturating_sub(record.since_ns.load(Relaxed));
         row.prefetch_wait_ns[bucket_of(waited_ns)].fetch_add(1, Relaxed);
         // The slot goes on naming the page: until the page is completed, that tells a thread that takes slots that it is busy.
         self.list().release(slot.index());

@@ -101,7 +101,7 @@ impl Queues {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::blocked::{Beside, blocked};
+    use crate::blocked::{TestThread, blocked};
     use hinterland_policy::make;
 
     fn queues() -> Queues {
@@ -138,7 +138,7 @@ mod tests {
         let locked = queues.lock();
         let max = u32::try_from(WAITING_MAX).unwrap();
         queues.arrived(pages(0..max), Arrival::Demand);
-        let late = Beside::spawn(move || queues.arrived(pages(max..max + 1), Arrival::Demand));
+        let late = TestThread::spawn(move || queues.arrived(pages(max..max + 1), Arrival::Demand));
         late.must_wait("the policy's lock", || blocked(late.id).is_futex_in(&queues.policy));
         drop(locked);
         late.must_end();

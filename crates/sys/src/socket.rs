@@ -44,19 +44,19 @@ struct ForKernel {
     peer_bytes: libc::socklen_t,
     waited: [libc::pollfd; 2],
     looked: u8,
-    beside: Beside,
+    ancillary: Ancillary,
 }
 
-/// What comes beside bytes: room for one descriptor (cmsg(3), unix(7)).
+/// Ancillary data: room for one descriptor (cmsg(3), unix(7)).
 #[repr(C, align(8))]
 #[derive(Debug)]
-struct Beside {
+struct Ancillary {
     head: libc::cmsghdr,
     fd: libc::c_int,
 }
 
 /// Bytes of it without padding: with more, the kernel would put a second descriptor there.
-const BESIDE_BYTES: usize = size_of::<libc::cmsghdr>() + size_of::<libc::c_int>();
+const ANCILLARY_BYTES: usize = size_of::<libc::cmsghdr>() + size_of::<libc::c_int>();
 
 // SAFETY: the pointers are set and used within one call on `&mut self`.
 unsafe impl Send for Socket {}
@@ -246,15 +246,15 @@ impl Socket {
         &mut self,
         parts: impl Iterator<Item = &'a mut [u8]>,
     ) -> Result<Option<ReceivedFd>, SysError> {
-        self.kernel.beside.head.cmsg_len = 0;
-        self.kernel.message.msg_control = (&raw mut self.kernel.beside).cast();
-        self.kernel.message.msg_controllen = BESIDE_BYTES;
+        self.kernel.ancillary.head.cmsg_len = 0;
+        self.kernel.message.msg_control = (&raw mut self.kernel.ancillary).cast();
+        self.kernel.message.msg_controllen = ANCILLARY_BYTES;
         let all = self.name(parts.map(|part| (part.as_mut_ptr(), part.len())));
         // SAFETY: the parts are borrowed exclusively until this function returns.
         let first = unsafe { self.transfer(libc::SYS_recvmsg, 0, all.min(1)) };
-        let Beside { head, fd } = &self.kernel.beside;
+        let Ancillary { head, fd } = &self.kernel.ancillary;
         let is_one =
-            (head.cmsg_len, head.cmsg_level, head.cmsg_type) == (BESIDE_BYTES, libc::SOL_SOCKET, libc::SCM_RIGHTS);
+            (head.cmsg_len, head.cmsg_level, head.cmsg_type) == (ANCILLARY_BYTES, libc::SOL_SOCKET, libc::SCM_RIGHTS);
         // Without a number out of reach it is as if none had come.
         let beside = if is_one { ReceivedFd::hide(*fd) } else { None };
         self.kernel.message.msg_control = std::ptr::null_mut();

@@ -128,7 +128,7 @@ fn carry_out_nested(parts: &mut [Part<'_>], done: &RefCell<Done<'_>>) {
 }
 
 /// A load that is carried out while pages are stored at other paths, if there is any such page.
-pub(super) struct Beside<'a, 'b> {
+pub(super) struct OverlappedLoad<'a, 'b> {
     pub(super) load: Option<Part<'a>>,
     pub(super) done: &'b RefCell<Done<'b>>,
 }
@@ -172,19 +172,19 @@ impl Paths {
         out: &mut [Result<Place, StoreError>],
     ) {
         let mut nothing = |_: usize, _: Result<&PageBytes, LoadError>| ();
-        let mut beside = Beside { load: None, done: &RefCell::new(&mut nothing) };
-        self.put_beside(among, pages, bytes_max, priority, out, &mut beside);
+        let mut overlapped = OverlappedLoad { load: None, done: &RefCell::new(&mut nothing) };
+        self.put_overlapped(among, pages, bytes_max, priority, out, &mut overlapped);
     }
 
-    /// The same; carries out what is to be done `beside`, unless there is nothing to store.
-    pub(super) fn put_beside(
+    /// The same; carries out the `overlapped` load, unless there is nothing to store.
+    pub(super) fn put_overlapped(
         &self,
         among: &[usize],
         pages: &[&PageBytes],
         bytes_max: Option<usize>,
         priority: Priority,
         out: &mut [Result<Place, StoreError>],
-        beside: &mut Beside<'_, '_>,
+        overlapped: &mut OverlappedLoad<'_, '_>,
     ) {
         let mut among = among.to_vec();
         while out.iter().any(Result::is_err) {
@@ -212,8 +212,8 @@ impl Paths {
                 let part = parts[number].get_or_insert_with(|| Part::store(number, path, bytes_max, priority));
                 part.add_page(index, pages[index]);
             }
-            let mut parts: Vec<Part<'_>> = parts.into_iter().flatten().chain(beside.load.take()).collect();
-            carry_out(&mut parts, beside.done);
+            let mut parts: Vec<Part<'_>> = parts.into_iter().flatten().chain(overlapped.load.take()).collect();
+            carry_out(&mut parts, overlapped.done);
             let refusing: Vec<usize> =
                 parts.into_iter().filter_map(|part| Some(part.number).filter(|_| part.conclude(out))).collect();
             among.retain(|path| !refusing.contains(path));

@@ -9,7 +9,7 @@
 //! marks its row dead. A fork in between clones rows and room alike, and both processes go on.
 
 use super::Paths;
-use super::batch::{Beside, Done, Part, carry_out};
+use super::batch::{Done, OverlappedLoad, Part, carry_out};
 use super::duty_cycle::DutyCycle;
 use super::migrate::{Moved, Moving, Staging, store_batch};
 use super::table::Which;
@@ -91,15 +91,15 @@ impl Paths {
         let mut loaded = vec![false; next.len()];
         let mut note = |index: usize, page: Result<&PageBytes, LoadError>| loaded[index] = page.is_ok();
         let done: RefCell<Done<'_>> = RefCell::new(&mut note);
-        let mut beside = Beside { load, done: &done };
+        let mut overlapped = OverlappedLoad { load, done: &done };
         store_batch(read, pages, |pages, out| {
             for mut tier in self.tiers_to_store_at() {
                 // One path is not loaded from and stored at in one thread: it would wait for itself where all its lanes are taken.
                 tier.retain(|other| *other != path);
-                self.put_beside(&tier, pages, None, Priority::Migration, out, &mut beside);
+                self.put_overlapped(&tier, pages, None, Priority::Migration, out, &mut overlapped);
             }
         });
-        if let Some(load) = beside.load {
+        if let Some(load) = overlapped.load {
             carry_out(&mut [load], &done);
         }
         next.iter_mut().zip(loaded).for_each(|(moving, loaded)| moving.loaded = loaded);

@@ -1,7 +1,7 @@
 //! Victims that leave by copy, against threads that write to them or beside them. The inline path only.
 
 use super::{For, Stage, on};
-use crate::blocked::Beside;
+use crate::blocked::TestThread;
 use crate::schedule::Point;
 use crate::sys::mem;
 use crate::sys::thread::SignalsBlocked;
@@ -361,6 +361,6 @@ fn copies_have_ended_when_any_caller_that_ends_them_is_back() {
         });
         copied.release();
         evictor.must_end();
-        callers.into_iter().for_each(Beside::must_end);
+        callers.into_iter().for_each(TestThread::must_end);
     });
 }

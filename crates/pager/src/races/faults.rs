@@ -53,7 +53,7 @@ fn a_late_fault_maps_no_zeros_over_a_page_that_leaves() {
         let fault = hinterland_sys::Fault { address, write: false, write_protected: false, thread: 0 };
         let server = stage.beside(move |s| {
             let _inside = s.pager.pages.gate.enter();
-            let _ = s.pager.beside.faults.serve_page(PAGE, fault, &mut crate::scratch::Scratch::new());
+            let _ = s.pager.rooms.faults.serve_page(PAGE, fault, &mut crate::scratch::Scratch::new());
         });
         let late = late.reached();
         stage.evict(PAGE);
@@ -119,7 +119,7 @@ fn pages_that_wait_at_a_fork_count_on_both_sides() {
         stage.pager.evictor.start_helpers();
         stage.send_far(PAGE, 1);
         stage.send_far(other, 2);
-        stage.pager.beside.read_ahead.request(PrefetchWindow {
+        stage.pager.rooms.read_ahead.request(PrefetchWindow {
             first: PAGE,
             step: 1,
             pages: 2,
@@ -153,7 +153,7 @@ fn pages_that_wait_tell_of_their_use_and_free_their_slots() {
         for round in 0..4 {
             stage.send_far(PAGE, 10 + round);
             stage.send_far(other, 20 + round);
-            stage.pager.beside.read_ahead.request(PrefetchWindow {
+            stage.pager.rooms.read_ahead.request(PrefetchWindow {
                 first: other,
                 step: -1,
                 pages: 2,
@@ -169,7 +169,7 @@ fn pages_that_wait_tell_of_their_use_and_free_their_slots() {
             stage.check(other, if round == 2 { 0 } else { 20 + round });
             stage.check(PAGE, 10 + round);
             assert_eq!(row.major_faults.load(Relaxed), majors);
-            local.push(stage.pager.beside.local.account.local());
+            local.push(stage.pager.rooms.local.account.local());
         }
         assert_eq!(row.prefetch_hits_observed.load(Relaxed), 7, "all but the discarded one");
         assert_eq!(row.prefetch_hits.load(Relaxed), 7);
@@ -187,7 +187,7 @@ fn a_window_downwards_is_prefetched_whole_and_its_key_page_tells_of_all_of_it() 
     on_both_paths(|stage| {
         stage.pager.evictor.start_helpers();
         (7..=10).for_each(|page| stage.send_far(PageNo(page), page.into()));
-        stage.pager.beside.read_ahead.request(DOWN);
+        stage.pager.rooms.read_ahead.request(DOWN);
         let state = |page| stage.state(PageNo(page));
         // The key page stays unmapped; the others are mapped in no order that is promised.
         let arrived = [State::Resident, State::SwapCached, State::Resident, State::Resident];
@@ -214,7 +214,7 @@ fn a_batch_is_on_its_way_before_the_one_before_it_is_mapped() {
         let ahead = stage.hold(Point::ReadAheadClaimed, PAGE);
         stage.pager.evictor.start_helpers();
         let before = majors();
-        stage.pager.beside.read_ahead.request(TWO_BATCHES);
+        stage.pager.rooms.read_ahead.request(TWO_BATCHES);
         let ahead = ahead.reached();
         assert_eq!([PAGE, last].map(|page| stage.state(page)), [State::Fetching; 2]);
         let reader = stage.beside(move |s| s.check(last, last.0.into()));
@@ -236,7 +236,7 @@ fn prefetch_windows(stage: &Stage, unmapped: &[fn(PageNo) -> Unmapped]) -> Vec<P
     windows.iter().flat_map(PrefetchWindow::iter).for_each(|page| stage.send_far(page, page.0.into()));
     stage.pager.evictor.start_helpers();
     for (window, pages) in windows.iter().zip((1..).map(|count: u64| count * u64::from(CACHE_PAGES / 2))) {
-        stage.pager.beside.read_ahead.request(*window);
+        stage.pager.rooms.read_ahead.request(*window);
         while stage.pager.row().prefetched_pages.load(Relaxed) < pages {
             crate::sys::thread::yield_now();
         }
@@ -286,10 +286,10 @@ fn request_late_and_help(stage: &Stage, window: PrefetchWindow) {
     let _signals = SignalsBlocked::new();
     let _inside = stage.pager.pages.gate.enter();
     let before = PrefetchWindow { first: PageNo(window.first.0 - 1), ..window };
-    assert_eq!(stage.pager.beside.read_ahead.request(before), None);
-    let late = stage.pager.beside.read_ahead.request(window);
+    assert_eq!(stage.pager.rooms.read_ahead.request(before), None);
+    let late = stage.pager.rooms.read_ahead.request(window);
     assert!(late.is_some());
-    stage.pager.beside.read_ahead.help(late, &mut Scratch::new());
+    stage.pager.rooms.read_ahead.help(late, &mut Scratch::new());
 }
 
 #[test]
@@ -329,7 +329,7 @@ fn a_slot_that_is_emptied_is_taken_once() {
         windows.extend([window(0), window(1)]);
         windows[2..].iter().flat_map(PrefetchWindow::iter).for_each(|page| stage.send_far(page, page.0.into()));
         let emptied = stage.hold(Point::SlotEmptied, PAGE);
-        stage.pager.beside.read_ahead.request(window(0));
+        stage.pager.rooms.read_ahead.request(window(0));
         let emptied = emptied.reached();
         let helper = stage.beside(move |s| request_late_and_help(s, window(1)));
         stage.must_wait(&helper, For::Slot);
@@ -345,7 +345,7 @@ fn a_slot_that_is_emptied_is_taken_once() {
 fn zeros_ahead_of_a_walk_downwards_lie_where_they_belong() {
     on_both_paths(|stage| {
         let inside = stage.pager.pages.gate.enter();
-        stage.pager.beside.faults.zero_ahead(DOWN);
+        stage.pager.rooms.faults.zero_ahead(DOWN);
         drop(inside);
         let there = |page| {
             let page = PageNo(page);
@@ -363,7 +363,7 @@ fn read_ahead(stage: &Stage, race: impl FnOnce(&Stage, crate::schedule::Hold)) {
     assert!(key.0 < PAGES);
     let ahead = stage.hold(Point::ReadAheadLoaded, PAGE);
     stage.pager.evictor.start_helpers();
-    stage.pager.beside.read_ahead.request(PrefetchWindow {
+    stage.pager.rooms.read_ahead.request(PrefetchWindow {
         first: PAGE,
         step: 1,
         pages: 2,

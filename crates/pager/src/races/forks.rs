@@ -59,7 +59,7 @@ fn a_fork_waits_for_one_batch_of_a_window() {
         window().iter().for_each(|page| stage.send_far(page, page.0.into()));
         let ahead = stage.hold(Point::ReadAheadLoaded, PAGE);
         stage.pager.evictor.start_helpers();
-        stage.pager.beside.read_ahead.request(window());
+        stage.pager.rooms.read_ahead.request(window());
         let ahead = ahead.reached();
         let check_all = move |s: &Stage| window().iter().for_each(|page| s.check(page, page.0.into()));
         let look = move |s: &Stage| {

@@ -48,10 +48,10 @@ impl Stage {
 fn a_freed_page_that_leaves_is_dropped_without_being_stored() {
     on_both_paths(|stage| {
         stage.free_in_swap_cache(PAGE);
-        let local = stage.pager.beside.local.account.counted();
+        let local = stage.pager.rooms.local.account.counted();
         stage.write_back(PAGE);
         assert_eq!((stage.state(PAGE), stage.stored_pages(), stage.free_pages()), (State::Untouched, 0, 1));
-        assert!(stage.pager.beside.local.account.counted() < local, "its frame is free");
+        assert!(stage.pager.rooms.local.account.counted() < local, "its frame is free");
         stage.must_be_zero(PAGE);
     });
 }

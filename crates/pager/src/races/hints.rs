@@ -196,9 +196,9 @@ fn a_fault_looks_at_few_of_the_hints_that_wait() {
         let idle = stage.hold(Point::ReadAheadIdle, PageNo(0));
         stage.pager.start_all().unwrap();
         let idle = idle.reached();
-        (0..10).for_each(|_| assert!(stage.pager.beside.read_ahead.hint(HINTED)));
+        (0..10).for_each(|_| assert!(stage.pager.rooms.read_ahead.hint(HINTED)));
         stage.check(PAGE, 11);
-        let looked_at = 10 * HINTED.pages - stage.pager.beside.read_ahead.take_hinted_pages();
+        let looked_at = 10 * HINTED.pages - stage.pager.rooms.read_ahead.take_hinted_pages();
         let expected = if stage.pager.path() == FaultPath::Inline { 512 } else { 0 };
         assert_eq!(looked_at, expected);
         idle.release();
@@ -241,7 +241,7 @@ fn hints_that_a_fault_has_left_wake_the_thread_that_reads_ahead() {
         let idle = stage.hold(Point::ReadAheadIdle, PageNo(0));
         stage.pager.start_all().unwrap();
         let idle = idle.reached();
-        assert!(stage.pager.beside.read_ahead.hint(Run { pages: LOCAL.pages + 1, ..LOCAL }));
+        assert!(stage.pager.rooms.read_ahead.hint(Run { pages: LOCAL.pages + 1, ..LOCAL }));
         stage.check(waited_for, 12);
         assert_eq!(stage.state(hinted), State::Remote, "the fault has not come to it");
         idle.release();
@@ -256,12 +256,12 @@ fn a_page_that_finds_no_frame_is_far_before_its_batch_can_be_claimed_again() {
     on_both_paths(|stage| {
         stage.send_far(PAGE, 14);
         stage.pager.start_all().unwrap();
-        let account = &stage.pager.beside.local.account;
+        let account = &stage.pager.rooms.local.account;
         let all = account.budget().0;
         account.charge(all);
         let refused = stage.hold(Point::ReadAheadClaimed, PAGE);
         let pages = vec![PAGE].into();
-        stage.pager.beside.read_ahead.request(Prefetch::Batch(TapeBatch { pages, key: None, thread: 0 }));
+        stage.pager.rooms.read_ahead.request(Prefetch::Batch(TapeBatch { pages, key: None, thread: 0 }));
         let refused = refused.reached();
         assert_eq!(stage.pager.row().prefetch_windows_refused.load(Relaxed), 1);
         assert_eq!(stage.state(PAGE), State::Remote);

@@ -115,8 +115,8 @@ fn pages_that_were_moved_but_not_counted_are_found_in_their_slots() {
         }
         let pages = (PAGE.0..).map(PageNo).take(PAGES);
         pages.clone().zip(1..).for_each(|(page, seed)| stage.write(page, seed));
-        let chunk = stage.pager.beside.staging.take_empty(Kind::Moved).unwrap();
-        let (at, slot) = (stage.pager.address(PAGE), stage.pager.beside.staging.address(chunk.slot(0)));
+        let chunk = stage.pager.rooms.staging.take_empty(Kind::Moved).unwrap();
+        let (at, slot) = (stage.pager.address(PAGE), stage.pager.rooms.staging.address(chunk.slot(0)));
         for moved_before in [1, 3, PAGES] {
             // SAFETY: pages of this test, which nobody touches meanwhile, and slots of its own.
             unsafe {

@@ -18,7 +18,7 @@ mod patches;
 mod pins;
 mod waits;
 
-use crate::blocked::Beside;
+use crate::blocked::TestThread;
 use crate::schedule::{Hold, Point};
 use crate::scratch::Scratch;
 use crate::sys::mem::OwnMemory;
@@ -311,7 +311,7 @@ impl Stage {
         self.script.wanted.lock().unwrap().extend(victims);
         let _signals = thread::SignalsBlocked::new();
         let inside = self.pager.pages.gate.enter();
-        self.pager.beside.reclaim.step(Urgency::Now, &mut Scratch::new());
+        self.pager.rooms.reclaim.step(Urgency::Now, &mut Scratch::new());
         drop(inside);
     }
 
@@ -324,8 +324,8 @@ impl Stage {
     fn fit_policy(&self) {
         let _signals = SignalsBlocked::new();
         let _inside = self.pager.pages.gate.enter();
-        self.pager.beside.local.account.set_bound(PageCount(PAGES.into()), PageCount(PAGES.into()));
-        self.pager.beside.local.fit_policy();
+        self.pager.rooms.local.account.set_bound(PageCount(PAGES.into()), PageCount(PAGES.into()));
+        self.pager.rooms.local.fit_policy();
     }
 
     /// Makes a page with content `Remote`.
@@ -341,9 +341,9 @@ impl Stage {
     }
 
     /// Does something in another thread.
-    fn beside(&self, work: impl FnOnce(&Stage) + Send + 'static) -> Beside {
+    fn beside(&self, work: impl FnOnce(&Stage) + Send + 'static) -> TestThread {
         let stage = self.clone();
-        Beside::spawn(move || work(&stage))
+        TestThread::spawn(move || work(&stage))
     }
 
     /// Pages that the backend holds, and that it has given out.

@@ -2,7 +2,7 @@
 
 use super::Stage;
 use crate::FaultPath;
-use crate::blocked::{Beside, Blocked, blocked};
+use crate::blocked::{Blocked, TestThread, blocked};
 use crate::schedule::{Hold, Point};
 use hinterland_units::PageNo;
 use std::sync::atomic::Ordering::SeqCst;
@@ -24,7 +24,7 @@ pub(super) enum For {
 
 impl Stage {
     /// A thread waits: ends when that is seen, and fails the test when the thread goes on instead.
-    pub(super) fn must_wait(&self, thread: &Beside, what: For) {
+    pub(super) fn must_wait(&self, thread: &TestThread, what: For) {
         let for_what = format!("{what:?}");
         match what {
             For::Page(page) => thread.must_wait(&for_what, || {
@@ -43,10 +43,10 @@ impl Stage {
                 thread.must_wait(&for_what, || self.pager.pages.gate.is_closing() && self.is_in_gate(thread.id))
             }
             For::WpRange => {
-                let before = self.pager.beside.wp_ranges.looks.load(SeqCst);
-                thread.must_wait(&for_what, || self.pager.beside.wp_ranges.looks.load(SeqCst) > before + 1);
+                let before = self.pager.rooms.wp_ranges.looks.load(SeqCst);
+                thread.must_wait(&for_what, || self.pager.rooms.wp_ranges.looks.load(SeqCst) > before + 1);
             }
-            For::Slot => thread.must_wait(&for_what, || blocked(thread.id).is_futex_in(self.pager.beside.cache)),
+            For::Slot => thread.must_wait(&for_what, || blocked(thread.id).is_futex_in(self.pager.rooms.cache)),
         }
     }
 

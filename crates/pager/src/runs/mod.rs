@@ -71,7 +71,7 @@ fn pager(case: &Case, current: &Current, far: &Arc<Far>) -> &'static Pager {
         let handler = Arc::new(|address, write| pager.serve_inline(address, write));
         current.with(|state| state.machine.handler = Some(handler));
     }
-    pager.beside.local.account.charge(ELSEWHERE);
+    pager.rooms.local.account.charge(ELSEWHERE);
     pager.start().expect("threads start");
     pager.start_all().expect("threads start");
     pager
@@ -106,7 +106,7 @@ fn what_is_pinned_long_term_is_counted_by_the_page() {
     let case = Case::of(0);
     let report = simulate(0, case.chances, move |current| {
         let pager = pager(&case, current, &Arc::new(Far::new(&case)));
-        let most = u32::try_from(pager.beside.local.shared_budget.budget().0 / 4).expect("few pages");
+        let most = u32::try_from(pager.rooms.local.shared_budget.budget().0 / 4).expect("few pages");
         let pin = |word: u32| pager.pin_long_term(pager.address(PageNo(word / 2)) + 64 * (word % 2) as usize, 40);
         assert!((0..2 * most).all(pin), "two in each page, on a quarter of the budget");
         assert!(!pin(2 * most), "one page more");
@@ -119,12 +119,12 @@ fn what_is_pinned_long_term_is_counted_by_the_page() {
 fn all_is_given_back(pager: &'static Pager, current: &Current, far: &Far) {
     pager.discard(PageNo(0), PAGES);
     assert_eq!(pager.row().managed_bytes.load(Relaxed), 0, "pages without content are managed");
-    let account = &pager.beside.local.account;
+    let account = &pager.rooms.local.account;
     // Beside the evictor, that may have a chunk in its hands.
     let mut scratch = crate::scratch::Scratch::new();
     for _ in 0..1000 {
         let inside = pager.pages.gate.enter();
-        pager.beside.reclaim.step(Urgency::Now, &mut scratch);
+        pager.rooms.reclaim.step(Urgency::Now, &mut scratch);
         drop(inside);
         current.yield_now("waits for the evictor");
         if far.stored_pages() == 0 && account.local().0 <= ELSEWHERE {

@@ -374,8 +374,8 @@ impl Program {
                 if page.expect("a far page").present { address } else { bytes.0.as_ptr().expose_provenance() }
             }
             State::SwapCached => match self.pager.pages.look_swap_cached(page, entry) {
-                Some(SwapCached::Victim(slot)) => self.pager.beside.staging.address(slot),
-                Some(SwapCached::Prefetched(slot)) => self.pager.beside.staging.address(slot),
+                Some(SwapCached::Victim(slot)) => self.pager.rooms.staging.address(slot),
+                Some(SwapCached::Prefetched(slot)) => self.pager.rooms.staging.address(slot),
                 other => self.current.fail(format!("{page} is {entry:?}, and its slot {other:?}")),
             },
             State::Remote => {
@@ -401,7 +401,7 @@ impl Program {
             return;
         }
         let inside = self.pager.pages.gate.enter();
-        self.pager.beside.reclaim.step(Urgency::Now, &mut Scratch::new());
+        self.pager.rooms.reclaim.step(Urgency::Now, &mut Scratch::new());
         drop(inside);
     }
 }

@@ -158,13 +158,13 @@ const HIDDEN_FROM: RawFd = 900;
 /// Sends a byte, and a file beside it.
 fn send_beside(stream: &std::os::unix::net::UnixStream, mut byte: u8, file: &std::fs::File) {
     let head_bytes = size_of::<libc::cmsghdr>();
-    let head = libc::cmsghdr { cmsg_len: BESIDE_BYTES, cmsg_level: libc::SOL_SOCKET, cmsg_type: libc::SCM_RIGHTS };
-    let mut beside = Beside { head, fd: file.as_raw_fd() };
+    let head = libc::cmsghdr { cmsg_len: ANCILLARY_BYTES, cmsg_level: libc::SOL_SOCKET, cmsg_type: libc::SCM_RIGHTS };
+    let mut ancillary = Ancillary { head, fd: file.as_raw_fd() };
     let mut part = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
     // SAFETY: plain data, for which zeros are valid values.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     (message.msg_iov, message.msg_iovlen) = (&raw mut part, 1);
-    (message.msg_control, message.msg_controllen) = ((&raw mut beside).cast(), head_bytes + 8);
+    (message.msg_control, message.msg_controllen) = ((&raw mut ancillary).cast(), head_bytes + 8);
     // SAFETY: what the message points at lives until the call returns.
     assert_eq!(unsafe { libc::sendmsg(stream.as_raw_fd(), &raw const message, 0) }, 1);
 }

@@ -11,9 +11,9 @@
 
 use hinterland_abi::RunLink;
 
-/// One direction of a link, beside other processes. A clone foretells: what it does is not said to others.
+/// What others do with one direction of a link. A clone foretells: what it does is not said to others.
 #[derive(Debug)]
-pub(super) struct Beside {
+pub(super) struct CrossTraffic {
     link: &'static RunLink,
     user: usize,
     direction: usize,
@@ -24,16 +24,16 @@ pub(super) struct Beside {
     foretells: bool,
 }
 
-impl Clone for Beside {
-    fn clone(&self) -> Beside {
-        Beside { foretells: true, ..*self }
+impl Clone for CrossTraffic {
+    fn clone(&self) -> CrossTraffic {
+        CrossTraffic { foretells: true, ..*self }
     }
 }
 
-impl Beside {
+impl CrossTraffic {
     /// The direction of a link that this process uses by that row.
-    pub(super) fn new(link: &'static RunLink, user: usize, direction: usize) -> Beside {
-        Beside { link, user, direction, own_ns: 0, paid_ns: link.demands_ns(direction), foretells: false }
+    pub(super) fn new(link: &'static RunLink, user: usize, direction: usize) -> CrossTraffic {
+        CrossTraffic { link, user, direction, own_ns: 0, paid_ns: link.demands_ns(direction), foretells: false }
     }
 
     /// Time that demands of others took.
