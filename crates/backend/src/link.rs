@@ -22,7 +22,7 @@ use cross_traffic::CrossTraffic;
 use hinterland_abi::RunLink;
 use hinterland_units::PAGE_BYTES;
 pub use hinterland_wire::LinkShare;
-use hinterland_wire::{LinkScheduler, Turn};
+use hinterland_wire::{LinkScheduler, NextSlot};
 use std::collections::VecDeque;
 use std::fmt;
 use std::str::FromStr;
@@ -288,12 +288,12 @@ impl<Who: Copy> Channel<Who> {
         let waits = std::array::from_fn(|class| !self.waiting[class].is_empty() && may_send(class));
         let class = match self.scheduler.next(waits) {
             None => return (None, 0),
-            Some(Turn::Pass(bytes)) => {
+            Some(NextSlot::Pass(bytes)) => {
                 self.free_at_ns = begin_ns + model.send_ns(bytes);
                 self.scheduler.passed(bytes);
                 return (None, 0);
             }
-            Some(Turn::Send(class)) => class,
+            Some(NextSlot::Send(class)) => class,
         };
         let queue = &mut self.waiting[class as usize];
         let request = queue.front_mut().expect("it waits");

@@ -1,7 +1,7 @@
 //! The decision log of a process ([`hinterland_paging::Log`]), which the simulator replays: what the pager hears, what it is answered, and
 //! what it decides. For tests: only a build with debug assertions can write one, and in every other build all of this is nothing.
 //!
-//! While a log is written the pager makes one decision at a time (`Turn`), so the entries are in the order in which the decisions were
+//! While a log is written the pager makes one decision at a time (`DecisionTurn`), so the entries are in the order in which the decisions were
 //! made. What threads do between decisions overlaps as always. A decision that is a part of another one is not noted: a replay
 //! of the one makes the other, too. A turn is the outermost lock of the pager: no load, store or request to the kernel is made in one.
 //!
@@ -10,11 +10,11 @@
 #[cfg(not(debug_assertions))]
 pub use absent::Decisions;
 #[cfg(not(debug_assertions))]
-pub(crate) use absent::{Answers, Turn};
+pub(crate) use absent::{Answers, DecisionTurn};
 #[cfg(debug_assertions)]
 pub use written::Decisions;
 #[cfg(debug_assertions)]
-pub(crate) use written::{Answers, Turn};
+pub(crate) use written::{Answers, DecisionTurn};
 
 #[cfg(not(debug_assertions))]
 mod absent {
@@ -26,15 +26,15 @@ mod absent {
     pub struct Decisions;
 
     /// No turn.
-    pub(crate) struct Turn;
+    pub(crate) struct DecisionTurn;
 
     /// None is kept.
     pub(crate) struct Answers<T>(PhantomData<T>);
 
     impl Decisions {
         #[inline]
-        pub(crate) const fn turn(self) -> Turn {
-            Turn
+        pub(crate) const fn turn(self) -> DecisionTurn {
+            DecisionTurn
         }
 
         #[inline]
@@ -46,7 +46,7 @@ mod absent {
         pub(crate) const fn end(self) {}
     }
 
-    impl Turn {
+    impl DecisionTurn {
         #[inline]
         pub(crate) fn note(&self, _: impl FnOnce() -> Step) {}
     }
@@ -98,7 +98,7 @@ mod written {
     pub struct Decisions(Option<&'static Log>);
 
     /// No other thread makes a decision meanwhile.
-    pub(crate) struct Turn {
+    pub(crate) struct DecisionTurn {
         log: Option<&'static Log>,
         /// It is not part of another decision.
         is_outermost: bool,
@@ -131,9 +131,9 @@ mod written {
         }
 
         /// Waits for a turn.
-        pub(crate) fn turn(self) -> Turn {
+        pub(crate) fn turn(self) -> DecisionTurn {
             let Some(log) = self.0.filter(|log| !log.has_ended.load(Relaxed)) else {
-                return Turn { log: None, is_outermost: false };
+                return DecisionTurn { log: None, is_outermost: false };
             };
             let me = thread::pointer();
             if log.owner.load(Relaxed) != me {
@@ -142,7 +142,7 @@ mod written {
                     backoff.pause();
                 }
             }
-            Turn { log: Some(log), is_outermost: log.depth.fetch_add(1, Relaxed) == 0 }
+            DecisionTurn { log: Some(log), is_outermost: log.depth.fetch_add(1, Relaxed) == 0 }
         }
 
         pub(crate) fn answers<T>(self) -> Answers<T> {
@@ -155,7 +155,7 @@ mod written {
         }
     }
 
-    impl Turn {
+    impl DecisionTurn {
         /// Notes what was decided.
         pub(crate) fn note(&self, step: impl FnOnce() -> Step) {
             if let Some(log) = self.log.filter(|log| self.is_outermost && !log.has_ended.load(Relaxed)) {
@@ -164,7 +164,7 @@ mod written {
         }
     }
 
-    impl Drop for Turn {
+    impl Drop for DecisionTurn {
         fn drop(&mut self) {
             if let Some(log) = self.log
                 && log.depth.fetch_sub(1, Relaxed) == 1

@@ -1,7 +1,7 @@
 //! Local memory: its account, the budget that bounds it, and the eviction policy over the pages in it.
 
 use crate::account::{Account, Arrived};
-use crate::decisions::Turn;
+use crate::decisions::DecisionTurn;
 use crate::far_memory::FarMemory;
 use crate::kernel::Stay;
 use crate::page_counts::PageCounts;
@@ -38,7 +38,7 @@ pub(crate) struct LocalMemory {
 pub(crate) struct Policy<'a> {
     // First: it is unlocked before the turn ends.
     policy: Locked<'a>,
-    pub(crate) turn: Turn,
+    pub(crate) turn: DecisionTurn,
 }
 
 impl Deref for Policy<'_> {

@@ -5,7 +5,7 @@
 //!                                               │ machine: program, evictor, read-ahead thread, link
 //!                                               ├ tape: the same with a tape that was planned from the same trace
 //!                                               └ ideal: replays of LRU and MIN, the measures for the others
-//!   decision log of a run ──► replay: the same machine decides again, told what the pager was told
+//!   decision log of a run ──► decision_replay: the same machine decides again, told what the pager was told
 //! ```
 //!
 //! No clock, no I/O, no `unsafe`; everything that is random has a seed. What the model leaves out is in decision 0022.
@@ -13,6 +13,7 @@
 
 mod answers;
 mod costs;
+mod decision_replay;
 mod fault;
 mod figures;
 mod ideal;
@@ -21,15 +22,14 @@ mod page;
 mod prefetch_cache;
 mod read_ahead;
 mod reclaim;
-mod replay;
 mod tape;
 mod workload;
 
 pub use costs::Costs;
+pub use decision_replay::{Difference, ReplayError, Replayed, replay};
 pub use figures::Figures;
 pub use hinterland_backend::{Direction, Duplex, Link, LinkError, LinkModel, LinkShare, Priority};
 pub use hinterland_paging::FaultPath;
-pub use replay::{Difference, ReplayError, Replayed, replay};
 pub use tape::follow;
 pub use workload::{Collector, Touch, Workload, WorkloadError, pages_in_order};
 

@@ -10,7 +10,7 @@
 //!
 //! Invariant: pieces of one program and class are sent in the order of their coming. No clock: times are arguments.
 
-use crate::{LinkScheduler, LinkShare, Priority, Turn};
+use crate::{LinkScheduler, LinkShare, NextSlot, Priority};
 use std::collections::VecDeque;
 
 /// Whose a piece is.
@@ -173,8 +173,8 @@ impl<T> Classes<T> {
         loop {
             match self.scheduler.next(waits).expect("its program waits") {
                 // Another program's slot begins at once.
-                Turn::Pass(bytes) => self.scheduler.passed(bytes),
-                Turn::Send(class) => {
+                NextSlot::Pass(bytes) => self.scheduler.passed(bytes),
+                NextSlot::Send(class) => {
                     let piece = self.pieces[class as usize].pop_front().expect("it waits");
                     self.scheduler.sent(class, piece.bytes);
                     if class == Priority::Demand {

@@ -44,7 +44,7 @@ pub use header::{HEADER_BYTES, Header, Kind, Priority};
 pub use limits::{
     CONTROL_BYTES_MAX, DATA_BYTES_MAX, NAME_BYTES_MAX, RANGES_MAX, SESSION_ROWS_MAX, SLABS_MAX, WORDS_BYTES_MAX,
 };
-pub use link_scheduler::{LinkScheduler, LinkShare, Turn};
+pub use link_scheduler::{LinkScheduler, LinkShare, NextSlot};
 pub use lists::{Checksums, Numbers, Range, Ranges};
 pub use patches::{GRANULE_BYTES, GRANULES, GranuleSet, PagePatch, Patches};
 pub use reply::{Grant, Recall, Refusal, Reply};

@@ -82,7 +82,7 @@ impl FromStr for LinkShare {
 
 /// What comes next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Turn {
+pub enum NextSlot {
     /// The oldest of this class, which waits.
     Send(Priority),
     /// So many bytes' time of a slot that no class uses.
@@ -140,7 +140,7 @@ impl LinkScheduler {
     }
 
     /// Whose turn it is, of those that wait, by urgency; `None`: none waits. `sent` or `passed` says that it was taken.
-    pub fn next(&mut self, waits: [bool; 4]) -> Option<Turn> {
+    pub fn next(&mut self, waits: [bool; 4]) -> Option<NextSlot> {
         let (demand, bulk) = (waits[0], waits[1..].contains(&true));
         if !demand && !bulk {
             self.waited = waits;
@@ -151,13 +151,13 @@ impl LinkScheduler {
             LinkShare::Strict => demand,
             LinkShare::Fixed(_) => match (self.slot_is_demand, demand, bulk) {
                 (true, false, _) | (false, _, false) => {
-                    return Some(Turn::Pass(self.slot_bytes_left().min(PASSED_BYTES_MAX)));
+                    return Some(NextSlot::Pass(self.slot_bytes_left().min(PASSED_BYTES_MAX)));
                 }
                 (is_demand, ..) => is_demand,
             },
             LinkShare::Weighted(_) | LinkShare::Auto => demand && (!bulk || self.level[0] <= self.level[1]),
         };
-        Some(Turn::Send(if is_demand { Priority::Demand } else { self.next_of_bulk(waits) }))
+        Some(NextSlot::Send(if is_demand { Priority::Demand } else { self.next_of_bulk(waits) }))
     }
 
     /// A class that begins to wait has no claim to what it left before: it begins where those are that wait already, or, where none did, where the
@@ -262,13 +262,13 @@ mod tests {
         let (mut bytes, mut passed) = ([0; 4], 0);
         for _ in 0..turns {
             match scheduler.next(waits).expect("somebody waits") {
-                Turn::Send(class) => {
+                NextSlot::Send(class) => {
                     assert!(waits[class as usize], "{class:?} does not wait");
                     let piece = if class == Priority::Demand { demand } else { 4096 };
                     scheduler.sent(class, piece);
                     bytes[class as usize] += piece;
                 }
-                Turn::Pass(bytes) => {
+                NextSlot::Pass(bytes) => {
                     scheduler.passed(bytes);
                     passed += bytes;
                 }
@@ -319,13 +319,13 @@ mod tests {
     fn the_papers_worked_example() {
         let mut scheduler = LinkScheduler::new(LinkShare::Fixed(25));
         let mut lines = 0;
-        while scheduler.next([true, true, false, false]) == Some(Turn::Send(Priority::Demand)) {
+        while scheduler.next([true, true, false, false]) == Some(NextSlot::Send(Priority::Demand)) {
             scheduler.sent(Priority::Demand, 64);
             lines += 1;
         }
         assert!((21..=22).contains(&lines), "{lines}");
         scheduler.sent(Priority::Prefetch, 4096);
-        assert_eq!(scheduler.next([true, true, false, false]), Some(Turn::Send(Priority::Demand)));
+        assert_eq!(scheduler.next([true, true, false, false]), Some(NextSlot::Send(Priority::Demand)));
     }
 
     #[test]
@@ -351,7 +351,11 @@ mod tests {
             let mut scheduler = LinkScheduler::new(share);
             for _ in 0..100 {
                 served(&mut scheduler, [false, true, true, false], 7);
-                assert_eq!(scheduler.next([true, true, true, false]), Some(Turn::Send(Priority::Demand)), "{share}");
+                assert_eq!(
+                    scheduler.next([true, true, true, false]),
+                    Some(NextSlot::Send(Priority::Demand)),
+                    "{share}"
+                );
                 scheduler.sent(Priority::Demand, 64);
             }
         }

@@ -1,6 +1,6 @@
 //! Loads: from the shard that has the page, or, when that one cannot, out of k other units of its stripe.
 
-use super::stripes::{Held, Place};
+use super::stripes::{HeldStripe, Place};
 use super::{Coded, Shard, rooms};
 use crate::{LoadError, LoadItem, Location, Priority};
 use hinterland_units::PageBytes;
@@ -150,7 +150,7 @@ pub(super) struct StripeUnits<'a, S: Shard> {
 }
 
 impl<'a, S: Shard> StripeUnits<'a, S> {
-    pub(super) fn new(coded: &'a Coded<S>, held: &Held) -> StripeUnits<'a, S> {
+    pub(super) fn new(coded: &'a Coded<S>, held: &HeldStripe) -> StripeUnits<'a, S> {
         let places = held.places.clone();
         let known = places.iter().map(|place| *place == Place::ZEROS).collect();
         let failed = vec![false; places.len()];

@@ -33,7 +33,7 @@ use repair::Repair;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
-use stripes::{Held, Place, Stripes};
+use stripes::{HeldStripe, Place, Stripes};
 
 /// Pages in stripes over shards.
 pub struct Coded<S: Shard = NodePool> {
@@ -84,13 +84,13 @@ impl<S: Shard> Coded<S> {
     }
 
     /// Ends the hold on a stripe, and frees what it does not need any more.
-    fn release(&self, held: Held, stored: u8) {
+    fn release(&self, held: HeldStripe, stored: u8) {
         let gone = self.stripes.release(held, stored);
         self.free_places(&gone);
     }
 
     /// The same, of a stripe with a unit that is wrong: see [`Stripes::release_wrong`].
-    fn release_wrong(&self, held: Held, unit: usize, own: usize) {
+    fn release_wrong(&self, held: HeldStripe, unit: usize, own: usize) {
         let gone = self.stripes.release_wrong(held, unit, own);
         self.free_places(&gone);
     }

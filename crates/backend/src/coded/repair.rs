@@ -2,7 +2,7 @@
 //! does not use yet.
 
 use super::load::StripeUnits;
-use super::stripes::{Held, Place};
+use super::stripes::{HeldStripe, Place};
 use super::{Coded, Shard};
 use crate::sync::lock;
 use crate::{Location, Priority};
@@ -75,7 +75,7 @@ impl<S: Shard> Coded<S> {
     }
 
     /// Stores the lost units of a stripe anew; whether it has all units then.
-    fn repair_stripe(&self, mut held: Held) -> bool {
+    fn repair_stripe(&self, mut held: HeldStripe) -> bool {
         let mut units = StripeUnits::new(self, &held);
         if units.load(self.code.data(), Priority::WriteBack) {
             let all_units = units.all_units(None);

@@ -1,7 +1,7 @@
 //! Stores: pages go to data units of stripes, a group of stripes at a time, so that each shard is asked once for a group, and several
 //! before one has answered. A page is stored when its stripe is: all units, or the data units and those for which shards have room.
 
-use super::stripes::{Held, Place};
+use super::stripes::{HeldStripe, Place};
 use super::{Coded, Shard, rooms};
 use crate::{LoadItem, Location, Priority, StoreError};
 use hinterland_units::{PAGE_BYTES, PageBytes};
@@ -15,7 +15,7 @@ const AT_ONCE: usize = 6;
 
 /// A stripe that gets pages.
 struct Write<'a> {
-    held: Held,
+    held: HeldStripe,
     /// The new pages: the data unit that each becomes, its number in the call, its bytes.
     new: Vec<(usize, usize, &'a PageBytes)>,
     /// Bytes of the data units that stay, in their order.

@@ -76,7 +76,7 @@ struct State {
 }
 
 /// A stripe that one thread holds, and its units when it took it.
-pub(super) struct Held {
+pub(super) struct HeldStripe {
     pub(super) number: u32,
     pub(super) places: Vec<Place>,
     /// One bit for each data page in use then.
@@ -85,7 +85,7 @@ pub(super) struct Held {
 
 /// What a look for stripes with missing units has found.
 pub(super) struct Look {
-    pub(super) held: Option<Held>,
+    pub(super) held: Option<HeldStripe>,
     /// Where its missing units lay.
     pub(super) gone: Vec<Place>,
     /// Others had hold of a stripe, or loaded from it: it is to be looked at again.
@@ -134,7 +134,7 @@ impl Stripes {
     }
 
     /// Holds a new stripe without pages.
-    pub(super) fn hold_new(&self) -> Option<Held> {
+    pub(super) fn hold_new(&self) -> Option<HeldStripe> {
         let (data, units) = (self.code.data(), self.code.units());
         let mut rows = lock(&self.rows);
         let number = match rows.vacant.pop() {
@@ -152,11 +152,11 @@ impl Stripes {
         let row = &mut rows.places[number as usize * units..][..units];
         row[..data].fill(Place::ZEROS);
         row[data..].fill(Place::LOST);
-        Some(Held { number, places: row.to_vec(), used: 0 })
+        Some(HeldStripe { number, places: row.to_vec(), used: 0 })
     }
 
     /// Holds the stripe with most room, if so much is stale that its places should be written again.
-    pub(super) fn hold_roomy(&self) -> Option<Held> {
+    pub(super) fn hold_roomy(&self) -> Option<HeldStripe> {
         let (data, units) = (self.code.data() as u64, self.code.units() as u64);
         let mut rows = lock(&self.rows);
         if rows.stored * data * 100 <= rows.used * units * (100 + WASTE_PERCENT) {
@@ -167,7 +167,7 @@ impl Stripes {
     }
 
     /// Holds a stripe, when nobody else does.
-    pub(super) fn hold(&self, number: u32) -> Held {
+    pub(super) fn hold(&self, number: u32) -> HeldStripe {
         let mut rows = lock(&self.rows);
         while rows.states[number as usize].held {
             rows = self.released.wait(rows).unwrap_or_else(PoisonError::into_inner);
@@ -219,13 +219,13 @@ impl Stripes {
 
     /// Ends the hold: the units now lie at `held.places`, and data pages `stored` are in use, too. Returns what is to be freed: what
     /// lay at other places before, and everything of a stripe without pages.
-    pub(super) fn release(&self, held: Held, stored: u8) -> Vec<Place> {
+    pub(super) fn release(&self, held: HeldStripe, stored: u8) -> Vec<Place> {
         self.release_under(lock(&self.rows), held, stored)
     }
 
     /// The same, of a stripe with a unit that is wrong: it is lost from then on; unless more than `own` loads are under way, of which one may
     /// read it: then it stays for a later load to find, for its place would be another page's.
-    pub(super) fn release_wrong(&self, mut held: Held, unit: usize, own: usize) -> Vec<Place> {
+    pub(super) fn release_wrong(&self, mut held: HeldStripe, unit: usize, own: usize) -> Vec<Place> {
         let rows = lock(&self.rows);
         if usize::from(rows.states[held.number as usize].pins) <= own {
             held.places[unit] = Place::LOST;
@@ -233,9 +233,9 @@ impl Stripes {
         self.release_under(rows, held, 0)
     }
 
-    fn release_under(&self, mut rows: MutexGuard<'_, Rows>, held: Held, stored: u8) -> Vec<Place> {
+    fn release_under(&self, mut rows: MutexGuard<'_, Rows>, held: HeldStripe, stored: u8) -> Vec<Place> {
         let units = self.code.units();
-        let Held { number, places, .. } = held;
+        let HeldStripe { number, places, .. } = held;
         let first = number as usize * units;
         let before = rows.places[first..first + units].to_vec();
         let gone = before.iter().zip(&places).filter(|(before, now)| before != now).map(|(before, _)| *before);
@@ -291,11 +291,11 @@ impl Stripes {
 }
 
 impl Rows {
-    fn hold(&mut self, number: u32, code: ErasureCode) -> Held {
+    fn hold(&mut self, number: u32, code: ErasureCode) -> HeldStripe {
         let state = &mut self.states[number as usize];
         state.held = true;
         let places = self.places[number as usize * code.units()..][..code.units()].to_vec();
-        Held { number, places, used: state.used }
+        HeldStripe { number, places, used: state.used }
     }
 
     fn free_pages(&self, number: u32, code: ErasureCode) -> u32 {

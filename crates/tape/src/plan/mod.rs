@@ -14,18 +14,18 @@
 
 mod division;
 mod memory;
+mod microset_references;
 mod recording;
-mod replay;
 mod schedule;
 mod sharing;
-mod turns;
+mod simulate;
 mod write;
 
+pub use microset_references::{Clock, traced_ns};
 pub use recording::Recording;
-pub use replay::plan;
 pub use schedule::{SPEEDS_MBIT, Stall};
 pub use sharing::{Life, shares};
-pub use turns::{Clock, traced_ns};
+pub use simulate::plan;
 pub use write::write_tape;
 
 use crate::TraceError;

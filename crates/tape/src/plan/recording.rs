@@ -1,7 +1,7 @@
 //! The first pass over a trace: which pages each thread touches, and when it touches each of them again.
 
 use super::PlanError;
-use super::turns::{self, Clock, Receiver, Step, Walked};
+use super::microset_references::{self, Clock, Receiver, Step, Walked};
 use crate::{Cause, Region, Slots, Trace};
 use hinterland_policy::NextUses;
 
@@ -87,7 +87,7 @@ impl Recording {
         let has_times = clock != Clock::Traced || trace.head().has_cpu_times;
         let clock = if has_times { clock } else { Clock::Fixed(0) };
         let mut recording = Recording { clock, has_times, ..Recording::default() };
-        recording.walked = turns::walk(trace, clock, &mut recording)?;
+        recording.walked = microset_references::walk(trace, clock, &mut recording)?;
         if recording.walked.references == 0 {
             return Err(PlanError::Empty);
         }

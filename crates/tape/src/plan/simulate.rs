@@ -2,9 +2,9 @@
 
 use super::division::Division;
 use super::memory::{Memory, Touch};
+use super::microset_references::{self, Receiver, Step};
 use super::recording::{RecordedThread, Recording};
 use super::schedule::{Arriving, Schedule};
-use super::turns::{self, Receiver, Step};
 use super::{AHEAD_PAGES_MAX, AHEAD_PART, Case, HIDDEN_PART, Plan, PlanCosts, PlanError, SPEEDS_MBIT, ThreadPlan};
 use crate::tape::{Arrival, Departure};
 use crate::{Cause, Slots, Trace};
@@ -30,17 +30,17 @@ pub fn plan(
     let divided = |division: Division| cases.iter().map(move |case| (*case, division.shares(recording, case)));
     let (even, by_use): (Vec<_>, Vec<_>) = (divided(Division::Even).collect(), divided(Division::ByUse).collect());
     if even == by_use {
-        return replay(trace, recording, even, costs, tape);
+        return simulate(trace, recording, even, costs, tape);
     }
-    let moved = |divided: &[(Case, Vec<u64>)]| replay(trace, recording, divided.to_vec(), costs, None);
+    let moved = |divided: &[(Case, Vec<u64>)]| simulate(trace, recording, divided.to_vec(), costs, None);
     let plans = moved(&even)?.into_iter().zip(moved(&by_use)?);
     let fewer = plans.map(|(even, by_use)| by_use.pages_moved() < even.pages_moved());
     let chosen = fewer.zip(even.into_iter().zip(by_use)).map(|(by_use, of)| if by_use { of.1 } else { of.0 }).collect();
-    replay(trace, recording, chosen, costs, tape)
+    simulate(trace, recording, chosen, costs, tape)
 }
 
 /// The same, for cases with the shares of threads.
-fn replay(
+fn simulate(
     trace: &Trace<'_>,
     recording: &Recording,
     cases: Vec<(Case, Vec<u64>)>,
@@ -49,9 +49,9 @@ fn replay(
 ) -> Result<Vec<Plan>, PlanError> {
     let threads = recording.threads.iter().map(Cursor::new).collect();
     let running = cases.into_iter().map(|(case, shares)| Running::new(recording, case, &shares, costs)).collect();
-    let mut replay = Replay { recording, costs, threads, running, tape };
-    turns::walk(trace, recording.clock, &mut replay)?;
-    Ok(replay.running.into_iter().map(|running| running.finish(recording)).collect())
+    let mut simulation = Simulation { recording, costs, threads, running, tape };
+    microset_references::walk(trace, recording.clock, &mut simulation)?;
+    Ok(simulation.running.into_iter().map(|running| running.finish(recording)).collect())
 }
 
 /// How far a thread is.
@@ -67,7 +67,7 @@ impl Cursor {
     }
 }
 
-struct Replay<'a, 't> {
+struct Simulation<'a, 't> {
     recording: &'a Recording,
     costs: &'a PlanCosts,
     threads: Vec<Cursor>,
@@ -249,7 +249,7 @@ impl Running {
     }
 }
 
-impl Replay<'_, '_> {
+impl Simulation<'_, '_> {
     /// A page arrives for a thread in one of the sizes.
     #[inline(never)]
     fn arrive(&mut self, case: usize, step: Step, slot: u32, leaves: Option<u32>) -> Result<(), PlanError> {
@@ -294,7 +294,7 @@ impl Replay<'_, '_> {
     }
 }
 
-impl Receiver for Replay<'_, '_> {
+impl Receiver for Simulation<'_, '_> {
     fn slots(&self) -> &Slots {
         &self.recording.slots
     }

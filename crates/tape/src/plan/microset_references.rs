@@ -100,8 +100,9 @@ pub trait Receiver {
     fn begin_interval(&mut self);
 }
 
+/// The microset that is being read, and what is known of the threads.
 #[derive(Default)]
-struct Turns {
+struct CurrentMicroset {
     clock: Clock,
     is_forked: bool,
     interval: u32,
@@ -134,29 +135,29 @@ pub struct Walked {
 
 /// Gives `receiver` the steps of a trace.
 pub fn walk(trace: &Trace<'_>, clock: Clock, receiver: &mut impl Receiver) -> Result<Walked, PlanError> {
-    let mut turns = Turns { clock, is_forked: trace.head().is_forked, ..Turns::default() };
+    let mut microset = CurrentMicroset { clock, is_forked: trace.head().is_forked, ..CurrentMicroset::default() };
     let (mut references, mut count) = (trace.references(), 0);
     while let Some(entry) = references.next_entry() {
         match entry.map_err(PlanError::Trace)? {
             Entry::Touch(reference) => {
                 count += 1;
-                if reference.interval != turns.interval {
-                    turns.deliver(receiver)?;
+                if reference.interval != microset.interval {
+                    microset.deliver(receiver)?;
                     receiver.begin_interval();
-                    turns.interval = reference.interval;
+                    microset.interval = reference.interval;
                 }
                 let slot = receiver.slot(reference.region, reference.page);
-                turns.push(&reference, slot);
+                microset.push(&reference, slot);
             }
-            Entry::Discard(discard) => turns.discard(&discard, receiver.slots()),
+            Entry::Discard(discard) => microset.discard(&discard, receiver.slots()),
             Entry::MicrosetEnd { written, .. } => {
-                turns.write(written);
-                turns.deliver(receiver)?;
+                microset.write(written);
+                microset.deliver(receiver)?;
             }
         }
     }
-    turns.deliver(receiver)?;
-    let (pages, whole, regions) = (turns.pages, references.is_whole(), references.regions().to_vec());
+    microset.deliver(receiver)?;
+    let (pages, whole, regions) = (microset.pages, references.is_whole(), references.regions().to_vec());
     Ok(Walked { references: count, pages, whole, regions })
 }
 
@@ -165,7 +166,7 @@ fn part(ns: u64, times: u64, of: u64) -> u64 {
     u64::try_from(u128::from(ns) * u128::from(times) / u128::from(of.max(1))).unwrap_or(u64::MAX)
 }
 
-impl Turns {
+impl CurrentMicroset {
     fn push(&mut self, reference: &Reference, slot: u32) {
         let (thread, index) = (reference.thread, reference.thread as usize);
         if index >= self.cpu_ns.len() {
