@@ -7,7 +7,7 @@ use crate::latency::{Histogram, Latencies, Work};
 use crate::request_buffers::RequestBuffers;
 use crate::session::Session;
 use crate::slab::SLAB_BYTES;
-use crate::store::{Account, Bounds, CloneGroup, Seat, Tenant};
+use crate::store::{Account, Bounds, CloneGroup, SessionPermit, Tenant};
 use hinterland_tls::{ClientKey, NodeCredentials};
 use hinterland_units::ByteCount;
 use hinterland_wire::{
@@ -209,9 +209,9 @@ impl Node {
         }
         let wanted = if quota_bytes == 0 { u64::MAX } else { quota_bytes };
         let group = Arc::new(CloneGroup::new(self.store.clone(), self.tenant(client), wanted / SLAB_BYTES));
-        let seat = self.may_serve().then(|| Seat::take(&group)).flatten().ok_or(Refusal::Busy)?;
+        let permit = self.may_serve().then(|| SessionPermit::take(&group)).flatten().ok_or(Refusal::Busy)?;
         let lease = Duration::from_millis(lease_ms.into()).min(LEASE_MAX);
-        let session = Session::new(self.new_id(), new_token()?, name, seat, lease);
+        let session = Session::new(self.new_id(), new_token()?, name, permit, lease);
         if !session.join() {
             return Err(Refusal::Busy);
         }
@@ -247,8 +247,8 @@ impl Node {
 
     /// A second session with the content of `session`, for a lane that is still to come.
     pub(crate) fn clone_of(&self, session: &Session) -> Result<Arc<Session>, Refusal> {
-        let seat = Seat::take(&session.group).ok_or(Refusal::Busy)?;
-        let clone = session.clone_as(self.new_id(), new_token()?, seat).map_err(|_| Refusal::NoSession)?;
+        let permit = SessionPermit::take(&session.group).ok_or(Refusal::Busy)?;
+        let clone = session.clone_as(self.new_id(), new_token()?, permit).map_err(|_| Refusal::NoSession)?;
         self.enter(clone)
     }
 

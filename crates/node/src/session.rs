@@ -2,7 +2,7 @@
 
 use crate::copies::Said;
 use crate::slab::{SLAB_BYTES, Slab};
-use crate::store::{CloneGroup, NoRoom, Seat};
+use crate::store::{CloneGroup, NoRoom, SessionPermit};
 use hinterland_units::PAGE_BYTES;
 use hinterland_wire::{Numbers, PagePatch, Patches, Range, Ranges, SessionId, Token, checksum};
 use std::os::fd::OwnedFd;
@@ -26,7 +26,7 @@ pub(crate) struct Session {
     /// session shares, is never written. `None`: the session is over.
     table: RwLock<Option<Arc<Table>>>,
     /// Counts the session for as long as it exists.
-    _seat: Seat,
+    _permit: SessionPermit,
     presence: Mutex<Presence>,
     pub(crate) counts: Counts,
     /// What its program says of the copies of its pages.
@@ -75,15 +75,15 @@ type Table = Vec<Option<Arc<Slab>>>;
 
 impl Session {
     /// An empty session.
-    pub(crate) fn new(id: SessionId, token: Token, name: &str, seat: Seat, lease: Duration) -> Session {
+    pub(crate) fn new(id: SessionId, token: Token, name: &str, permit: SessionPermit, lease: Duration) -> Session {
         Session {
             id,
             token,
             name: name.to_owned(),
-            group: seat.group().clone(),
+            group: permit.group().clone(),
             lease,
             table: RwLock::new(Some(Arc::default())),
-            _seat: seat,
+            _permit: permit,
             presence: Mutex::new(Presence { lanes: 0, alone_since: Instant::now(), expected: true }),
             counts: Counts::default(),
             said: Said::default(),
@@ -91,8 +91,8 @@ impl Session {
     }
 
     /// A session with the same content: the table is shared until one side changes it, and the slabs until one side writes to them.
-    pub(crate) fn clone_as(&self, id: SessionId, token: Token, seat: Seat) -> Result<Session, SessionError> {
-        let session = Session::new(id, token, &self.name, seat, self.lease);
+    pub(crate) fn clone_as(&self, id: SessionId, token: Token, permit: SessionPermit) -> Result<Session, SessionError> {
+        let session = Session::new(id, token, &self.name, permit, self.lease);
         // Exclusive: no writer may be between finding a slab unshared and writing to it.
         let table = self.write_table().clone().ok_or(SessionError::Over)?;
         Ok(Session { table: RwLock::new(Some(table)), ..session })

@@ -89,13 +89,13 @@ pub(crate) struct CloneGroup {
     quota: Account,
 }
 
-/// One session's place among those that its tenant may have; given back when it is dropped.
-pub(crate) struct Seat(Arc<CloneGroup>);
+/// The permit of one of the sessions that a tenant may have; given back when it is dropped.
+pub(crate) struct SessionPermit(Arc<CloneGroup>);
 
-impl Seat {
+impl SessionPermit {
     /// `None`: there are too many.
-    pub(crate) fn take(group: &Arc<CloneGroup>) -> Option<Seat> {
-        group.tenant.sessions.charge().then(|| Seat(group.clone()))
+    pub(crate) fn take(group: &Arc<CloneGroup>) -> Option<SessionPermit> {
+        group.tenant.sessions.charge().then(|| SessionPermit(group.clone()))
     }
 
     pub(crate) fn group(&self) -> &Arc<CloneGroup> {
@@ -103,7 +103,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for SessionPermit {
     fn drop(&mut self) {
         self.0.tenant.sessions.uncharge();
     }

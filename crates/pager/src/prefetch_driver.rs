@@ -19,8 +19,8 @@ use hinterland_abi::{ACTIVITIES_MAX, ActivityRow, Counter, Ledger, ProcessRow, R
 use hinterland_paging::Step;
 use hinterland_policy::tape::{Place, Places, TapeFigures, Tapes};
 use hinterland_policy::{
-    Arbiter, BlockFigures, Blocks, Choice, Comes, Granularity, HintBatch, HintFigures, InFlight, Pattern, Prefetch,
-    PrefetchWindow, Recent, Request, Source, Thread, Wanted,
+    Arbiter, BlockFigures, Blocks, Choice, DemandLoad, Granularity, HintBatch, HintFigures, InFlight, Pattern,
+    Prefetch, PrefetchWindow, Recent, Request, Source, Thread, Wanted,
 };
 use hinterland_sys::Fault;
 use hinterland_units::PageNo;
@@ -189,12 +189,12 @@ impl PrefetchDriver {
     }
 
     /// A thread is about to ask for a page: whether it comes alone, or with a block.
-    pub(crate) fn comes(&self, page: PageNo, is_asked: bool, demands: u32, lanes: u32) -> Comes {
+    pub(crate) fn choose_load(&self, page: PageNo, is_asked: bool, demands: u32, lanes: u32) -> DemandLoad {
         let in_flight = InFlight { demands, lanes, block_pages: self.block_pages.load(Relaxed), is_asked };
         let mut requests = self.requests();
-        let comes = requests.arbiter.comes(page, in_flight, self.local.account.budget().0);
+        let load = requests.arbiter.choose_load(page, in_flight, self.local.account.budget().0);
         note_blocks(self.pages.row(), &requests.arbiter);
-        comes
+        load
     }
 
     /// A thread waits for a page until this is dropped.
@@ -212,18 +212,18 @@ impl PrefetchDriver {
     }
 
     /// So many pages have come for what was asked for.
-    pub(crate) fn came(&self, wanted: &Prefetch, pages: u32) {
+    pub(crate) fn arrived(&self, wanted: &Prefetch, pages: u32) {
         let row = self.pages.row();
         match wanted.source() {
             Source::Prefetcher | Source::Tape | Source::Inherited => {}
             Source::Blocks => {
                 let mut requests = self.requests();
-                requests.arbiter.came(wanted, pages);
+                requests.arbiter.arrived(wanted, pages);
                 note_blocks(row, &requests.arbiter);
             }
             Source::Hints(site) => {
                 let mut requests = self.requests();
-                requests.arbiter.came(wanted, pages);
+                requests.arbiter.arrived(wanted, pages);
                 add(&row.hint_fetched_pages, pages.into());
                 note_site(row, &requests.arbiter, site);
             }

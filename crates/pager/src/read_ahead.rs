@@ -34,7 +34,7 @@ use hinterland_paging::{
     Claimed, Frames, HELP_PAGES, LANDING_PAGES, MappedPages, PendingWindow, Place, Pushed, Step, Urgency, WindowBody,
     WindowQueue, batch_pages, claim_batch, claim_next_batch, runs_of,
 };
-use hinterland_policy::{Arrival, Comes, Prefetch};
+use hinterland_policy::{Arrival, DemandLoad, Prefetch};
 use hinterland_sys::SysError;
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::ops::Range;
@@ -387,10 +387,10 @@ impl ReadAhead {
         let (turn, demands) = (self.pages.decisions.turn(), self.driver.demands.load(Relaxed));
         let lanes = self.far.demand_lanes();
         let asked = self.queue.with(|queue| queue.late_block(page));
-        let (block, number) = match self.driver.comes(page, asked.is_some(), demands, lanes) {
-            Comes::Alone => (None, None),
-            Comes::WithAsked => (None, asked),
-            Comes::With(block) => {
+        let (block, number) = match self.driver.choose_load(page, asked.is_some(), demands, lanes) {
+            DemandLoad::Alone => (None, None),
+            DemandLoad::WithAsked => (None, asked),
+            DemandLoad::With(block) => {
                 let number = self.queue.with(|queue| {
                     queue.push(Prefetch::Block(block));
                     queue.newest()
@@ -399,7 +399,7 @@ impl ReadAhead {
             }
         };
         self.count_block_pages();
-        turn.note(|| Step::Comes { page, demands, lanes, block, number });
+        turn.note(|| Step::DemandLoad { page, demands, lanes, block, number });
         drop(turn);
         let Some(number) = number else { return false };
         let is_fetched = self.fetch_now(number, LANDING_PAGES, scratch);
@@ -570,7 +570,7 @@ impl ReadAhead {
         let runs = runs_of(&batch.pages, Owned::page, wanted);
         let first_and_pages =
             |run: &Range<usize>| (batch.pages[run.start].page().0, u32::try_from(run.len()).unwrap_or(0));
-        self.driver.came(wanted, u32::try_from(pages).unwrap_or(u32::MAX));
+        self.driver.arrived(wanted, u32::try_from(pages).unwrap_or(u32::MAX));
         turn.note(|| Step::Mapping { runs: runs.iter().map(first_and_pages).collect(), mapped: mapped.count() });
         drop(turn);
         self.driver.count_prefetched(&batch.pages);

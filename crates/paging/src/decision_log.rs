@@ -404,7 +404,7 @@ steps! {
     }
     /// A thread is about to ask for a page where blocks are asked for. Decided: whether the page comes with its block, and the block's number
     /// in the queue.
-    34 Comes {
+    34 DemandLoad {
         /// The page.
         page: PageNo,
         /// Pages that other threads wait for.

@@ -13,9 +13,9 @@
 //!
 //! What should leave comes from the same tapes, by the eviction policy that [`Arbiter::following`] returns.
 
-use crate::tape::{ByTape, Course, Places, SharedHolds, TapeFigures, Tapes};
+use crate::tape::{ByTape, Places, SharedHolds, TapeFigures, TapeProgress, Tapes};
 use crate::{
-    Block, BlockFigures, BlockSource, Blocks, Choice, Comes, EvictionPolicy, Granularity, HintBatch, HintFigures,
+    Block, BlockFigures, BlockSource, Blocks, Choice, DemandLoad, EvictionPolicy, Granularity, HintBatch, HintFigures,
     HintSource, InFlight, Prefetch, PrefetchWindow, Prefetcher, Request, Source, Thread, WindowBound,
 };
 use hinterland_units::{LinkEstimate, PageNo};
@@ -114,14 +114,14 @@ impl Arbiter {
         let is_first = request == Request::FirstTouch;
         let zeros = if is_first { self.prefetcher.requested(page, request, thread) } else { None };
         let mut batches = Vec::new();
-        let course = tapes.requested(page, request, thread, zeros.as_ref(), places, &mut batches);
-        let window = match course {
-            Course::OffTape if !is_first => self.prefetcher.requested(page, request, thread),
-            Course::OffTape | Course::WillFault => zeros,
+        let progress = tapes.requested(page, request, thread, zeros.as_ref(), places, &mut batches);
+        let window = match progress {
+            TapeProgress::OffTape if !is_first => self.prefetcher.requested(page, request, thread),
+            TapeProgress::OffTape | TapeProgress::WillFault => zeros,
             // Each of the next first touches tells where the thread is.
-            Course::Lost => None,
+            TapeProgress::Lost => None,
         };
-        Wanted { window, batches, is_on_tape: course != Course::OffTape, block: None }
+        Wanted { window, batches, is_on_tape: progress != TapeProgress::OffTape, block: None }
     }
 
     /// Whether blocks are asked for at all.
@@ -130,15 +130,15 @@ impl Arbiter {
     }
 
     /// See [`BlockSource::comes`].
-    pub fn comes(&mut self, page: PageNo, in_flight: InFlight, local_pages: u64) -> Comes {
-        self.blocks.comes(page, in_flight, self.hints.link(), local_pages)
+    pub fn choose_load(&mut self, page: PageNo, in_flight: InFlight, local_pages: u64) -> DemandLoad {
+        self.blocks.choose_load(page, in_flight, self.hints.link(), local_pages)
     }
 
     /// So many pages of what a source asked for have come.
-    pub fn came(&mut self, wanted: &Prefetch, pages: u32) {
+    pub fn arrived(&mut self, wanted: &Prefetch, pages: u32) {
         match wanted {
-            Prefetch::Block(block) => self.blocks.came(*block, pages),
-            Prefetch::Hinted(batch) => self.hints.came(batch, pages),
+            Prefetch::Block(block) => self.blocks.arrived(*block, pages),
+            Prefetch::Hinted(batch) => self.hints.arrived(batch, pages),
             Prefetch::Window(_) | Prefetch::Batch(_) => {}
         }
     }

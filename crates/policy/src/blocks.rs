@@ -107,7 +107,7 @@ pub struct InFlight {
 
 /// What a demand comes with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Comes {
+pub enum DemandLoad {
     /// Nothing: it is asked for alone.
     Alone,
     /// The block that was asked for before, in one load.
@@ -211,24 +211,30 @@ impl BlockSource {
     }
 
     /// A thread waits for `page`, which no source has asked for, but perhaps with its block.
-    pub fn comes(&mut self, page: PageNo, in_flight: InFlight, link: &LinkEstimate, local_pages: u64) -> Comes {
+    pub fn choose_load(
+        &mut self,
+        page: PageNo,
+        in_flight: InFlight,
+        link: &LinkEstimate,
+        local_pages: u64,
+    ) -> DemandLoad {
         let InFlight { demands, lanes, block_pages, is_asked } = in_flight;
         let page_buffer_is_emptier = || {
             let block_buffer = room(link).max(1);
             u64::from(demands) * u64::from(block_buffer) < u64::from(block_pages) * u64::from(lanes)
         };
-        let comes = match self.blocks.granularity {
-            Granularity::Page | Granularity::Both => Comes::Alone,
-            Granularity::Block if is_asked => Comes::WithAsked,
+        let load = match self.blocks.granularity {
+            Granularity::Page | Granularity::Both => DemandLoad::Alone,
+            Granularity::Block if is_asked => DemandLoad::WithAsked,
             Granularity::Block => match self.size(link, local_pages) {
-                1 => Comes::Alone,
-                pages => Comes::With(self.ask(Block::around(page, pages))),
+                1 => DemandLoad::Alone,
+                pages => DemandLoad::With(self.ask(Block::around(page, pages))),
             },
-            Granularity::Auto if is_asked && !page_buffer_is_emptier() => Comes::WithAsked,
-            Granularity::Auto => Comes::Alone,
+            Granularity::Auto if is_asked && !page_buffer_is_emptier() => DemandLoad::WithAsked,
+            Granularity::Auto => DemandLoad::Alone,
         };
-        self.figures.page_first += u64::from(is_asked && comes == Comes::Alone);
-        comes
+        self.figures.page_first += u64::from(is_asked && load == DemandLoad::Alone);
+        load
     }
 
     /// A thread waits for `page`, which it has asked for: the block to be asked for. `is_beside`: the prefetcher asks for a window.
@@ -275,7 +281,7 @@ impl BlockSource {
     }
 
     /// So many pages of a block have come, all of it or a part.
-    pub fn came(&mut self, block: Block, pages: u32) {
+    pub fn arrived(&mut self, block: Block, pages: u32) {
         self.figures.pages += u64::from(pages);
         if self.is_off() || pages == 0 {
             return;
@@ -376,7 +382,7 @@ mod tests {
             let page = at * 64 % REGION_PAGES;
             let Some(block) = demanded(blocks, page + 1, link) else { continue };
             asked += 1;
-            blocks.came(block, block.pages - 1);
+            blocks.arrived(block, block.pages - 1);
             block.iter().skip(1).take(used as usize).for_each(|page| blocks.used(page));
         }
         asked
@@ -449,29 +455,33 @@ mod tests {
         assert_eq!(room(&link), 10);
         let over = |granularity, lanes, demands, block_pages, is_asked| {
             let in_flight = InFlight { demands, lanes, block_pages, is_asked };
-            BlockSource::new(granularity).comes(PageNo(9), in_flight, &link, LOCAL)
+            BlockSource::new(granularity).choose_load(PageNo(9), in_flight, &link, LOCAL)
         };
-        let comes = |granularity, demands, block_pages, is_asked| over(granularity, 8, demands, block_pages, is_asked);
-        let of_auto = |demands, block_pages| comes(Granularity::Auto, demands, block_pages, true);
+        let choose_load =
+            |granularity, demands, block_pages, is_asked| over(granularity, 8, demands, block_pages, is_asked);
+        let of_auto = |demands, block_pages| choose_load(Granularity::Auto, demands, block_pages, true);
         assert_eq!(
             [of_auto(0, 8), of_auto(6, 8), of_auto(7, 8), of_auto(8, 8)],
-            [Comes::Alone, Comes::Alone, Comes::WithAsked, Comes::WithAsked]
+            [DemandLoad::Alone, DemandLoad::Alone, DemandLoad::WithAsked, DemandLoad::WithAsked]
         );
         let on_lanes = |lanes, demands| over(Granularity::Auto, lanes, demands, 8, true);
         assert_eq!(
             [on_lanes(2, 1), on_lanes(2, 2), on_lanes(32, 25), on_lanes(32, 26)],
-            [Comes::Alone, Comes::WithAsked, Comes::Alone, Comes::WithAsked],
+            [DemandLoad::Alone, DemandLoad::WithAsked, DemandLoad::Alone, DemandLoad::WithAsked],
             "as many threads as the path has room for"
         );
-        assert_eq!(comes(Granularity::Auto, 8, 8, false), Comes::Alone, "no source has asked for its block");
+        assert_eq!(choose_load(Granularity::Auto, 8, 8, false), DemandLoad::Alone, "no source has asked for its block");
         let mut source = BlockSource::new(Granularity::Auto);
         for (demands, is_asked) in [(0, true), (6, true), (7, true), (0, false)] {
-            source.comes(PageNo(9), InFlight { demands, lanes: 8, block_pages: 8, is_asked }, &link, LOCAL);
+            source.choose_load(PageNo(9), InFlight { demands, lanes: 8, block_pages: 8, is_asked }, &link, LOCAL);
         }
         assert_eq!(source.figures().page_first, 2, "of those whose block waits, the ones that come alone");
-        assert_eq!(comes(Granularity::Block, 0, 8, true), Comes::WithAsked);
-        assert_eq!(comes(Granularity::Block, 0, 0, false), Comes::With(Block::around(PageNo(9), 8)));
-        assert_eq!([Granularity::Page, Granularity::Both].map(|how| comes(how, 8, 8, true)), [Comes::Alone; 2]);
+        assert_eq!(choose_load(Granularity::Block, 0, 8, true), DemandLoad::WithAsked);
+        assert_eq!(choose_load(Granularity::Block, 0, 0, false), DemandLoad::With(Block::around(PageNo(9), 8)));
+        assert_eq!(
+            [Granularity::Page, Granularity::Both].map(|how| choose_load(how, 8, 8, true)),
+            [DemandLoad::Alone; 2]
+        );
     }
 
     #[test]
@@ -493,11 +503,17 @@ mod tests {
         assert_eq!(asked(1, LOCAL), None, "a block of one page is the page");
         let mut source = BlockSource::new(Blocks { granularity: Granularity::Block, pages: Some(1) });
         let in_flight = InFlight { demands: 0, lanes: 8, block_pages: 0, is_asked: false };
-        assert_eq!(source.comes(PageNo(9), in_flight, &link, LOCAL), Comes::Alone);
+        assert_eq!(source.choose_load(PageNo(9), in_flight, &link, LOCAL), DemandLoad::Alone);
         source.set(Blocks { granularity: Granularity::Block, pages: Some(16) });
-        assert_eq!(source.comes(PageNo(9), in_flight, &link, LOCAL), Comes::With(Block::around(PageNo(9), 16)));
+        assert_eq!(
+            source.choose_load(PageNo(9), in_flight, &link, LOCAL),
+            DemandLoad::With(Block::around(PageNo(9), 16))
+        );
         source.set(Granularity::Block.into());
-        assert_eq!(source.comes(PageNo(9), in_flight, &link, LOCAL), Comes::With(Block::around(PageNo(9), 8)));
+        assert_eq!(
+            source.choose_load(PageNo(9), in_flight, &link, LOCAL),
+            DemandLoad::With(Block::around(PageNo(9), 8))
+        );
     }
 
     #[test]

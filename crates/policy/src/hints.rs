@@ -100,7 +100,7 @@ impl HintSource {
     }
 
     /// So many pages of a batch have come; the others were there before, or found no frames.
-    pub fn came(&mut self, batch: &HintBatch, pages: u32) {
+    pub fn arrived(&mut self, batch: &HintBatch, pages: u32) {
         let of = self.site(batch.site);
         of.figures.fetched += u64::from(pages);
     }
@@ -166,7 +166,7 @@ mod tests {
         let mut keys = Vec::new();
         for at in 0..20 {
             let batch = hints.hinted(3, &pages(at * 4, 4)).unwrap();
-            hints.came(&batch, 4);
+            hints.arrived(&batch, 4);
             match batch.key {
                 None => hints.mapped_without_key(3, 4),
                 Some(key) => keys.push((key.0, hints.answers_for(3))),
@@ -189,10 +189,10 @@ mod tests {
         // The hints of 12 pages are late; of four others two are.
         for at in 0..3 {
             let late = hints.hinted(1, &pages(at * 4, 4)).unwrap();
-            hints.came(&late, 0);
+            hints.arrived(&late, 0);
         }
         let batch = hints.hinted(1, &pages(12, 4)).unwrap();
-        hints.came(&batch, 2);
+        hints.arrived(&batch, 2);
         let pages = 2 + hints.answers_for(1);
         assert!(batch.key.is_some() && pages == 2);
         hints.used(1, pages);
@@ -207,7 +207,7 @@ mod tests {
             assert!(batch.key.is_some());
             // The program has fetched the first three key pages itself.
             let mapped = if at < 3 { 15 } else { 16 };
-            hints.came(&batch, mapped);
+            hints.arrived(&batch, mapped);
             if at < 3 {
                 hints.mapped_without_key(1, mapped);
             }

@@ -34,7 +34,7 @@ mod zero_ahead;
 pub use arbiter::{Arbiter, Wanted};
 pub use auto::{Auto, REGION_PAGES};
 pub use blocks::{
-    BlockFigures, BlockSource, Blocks, Comes, Granularity, InFlight, SET_BLOCK_PAGES_MAX, bounded_block_pages,
+    BlockFigures, BlockSource, Blocks, DemandLoad, Granularity, InFlight, SET_BLOCK_PAGES_MAX, bounded_block_pages,
 };
 pub use contract::{
     Arrival, Block, Bounded, Choice, EvictionPolicy, HintBatch, Prefetch, PrefetchWindow, Prefetcher, Request, Source,

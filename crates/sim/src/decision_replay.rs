@@ -227,7 +227,7 @@ impl Replay<'_> {
             | Step::Queued { .. }
             | Step::Hinted { .. }
             | Step::Late { .. }
-            | Step::Comes { .. }
+            | Step::DemandLoad { .. }
             | Step::Blocks { .. }
             | Step::Zeros { .. } => self.request(thread, &entry.step),
             Step::Claimed { .. } | Step::Refused { .. } | Step::Mapping { .. } | Step::Mapped { .. } => {
@@ -373,11 +373,11 @@ impl Replay<'_> {
                 in_hand.late = batch.or(in_hand.late);
                 Step::Late { page: *page, batch }
             }
-            Step::Comes { page, demands, lanes, .. } => {
-                let (block, number) = self.machine.comes(*page, *demands, *lanes);
+            Step::DemandLoad { page, demands, lanes, .. } => {
+                let (block, number) = self.machine.choose_load(*page, *demands, *lanes);
                 self.threads.entry(thread).or_default().with_block = number;
                 self.done.with_block += u64::from(number.is_some());
-                Step::Comes { page: *page, demands: *demands, lanes: *lanes, block, number }
+                Step::DemandLoad { page: *page, demands: *demands, lanes: *lanes, block, number }
             }
             Step::Blocks { granularity, pages } => {
                 let Some(named) = Granularity::named(granularity) else { return (step.clone(), false) };

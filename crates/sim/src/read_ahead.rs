@@ -11,7 +11,7 @@ use hinterland_paging::{
     Claimed, Frames, HELP_PAGES, LANDING_PAGES, MappedPages, PendingWindow, Place, TakenSlot, Urgency, WindowBody,
     WindowQueue, batch_pages, claim_batch, claim_next_batch, pages_for_windows, runs_of,
 };
-use hinterland_policy::{Comes, InFlight, Prefetch};
+use hinterland_policy::{DemandLoad, InFlight, Prefetch};
 use hinterland_units::PageNo;
 use std::ops::Range;
 use std::vec;
@@ -111,13 +111,13 @@ impl Machine<'_> {
 
     /// The program is about to ask for a page that is far, while `demands` other threads wait for pages on so many lanes: the block that is asked for now,
     /// if it is one, and the number of the block with which the page comes.
-    pub(crate) fn comes(&mut self, page: PageNo, demands: u32, lanes: u32) -> (Option<Prefetch>, Option<u64>) {
+    pub(crate) fn choose_load(&mut self, page: PageNo, demands: u32, lanes: u32) -> (Option<Prefetch>, Option<u64>) {
         let asked = self.read_ahead.windows.late_block(page);
         let in_flight = InFlight { demands, lanes, block_pages: self.block_pages(), is_asked: asked.is_some() };
-        match self.arbiter.comes(page, in_flight, self.account.budget().0) {
-            Comes::Alone => (None, None),
-            Comes::WithAsked => (None, asked),
-            Comes::With(block) => {
+        match self.arbiter.choose_load(page, in_flight, self.account.budget().0) {
+            DemandLoad::Alone => (None, None),
+            DemandLoad::WithAsked => (None, asked),
+            DemandLoad::With(block) => {
                 self.read_ahead.windows.push(Prefetch::Block(block));
                 (Some(Prefetch::Block(block)), Some(self.read_ahead.windows.newest()))
             }
@@ -130,7 +130,7 @@ impl Machine<'_> {
             return None;
         }
         let lanes = u32::try_from(DEMAND_LANES).unwrap_or(u32::MAX);
-        let (_, number) = self.comes(self.work.page(slot), 0, lanes);
+        let (_, number) = self.choose_load(self.work.page(slot), 0, lanes);
         let fetched = self.fetch_now(number?, LANDING_PAGES, now);
         // A large block does not come in one load: the rest is the read-ahead thread's.
         if self.windows_waiting() > 0 && matches!(self.read_ahead.task, Task::Idle) {
@@ -196,7 +196,7 @@ impl Machine<'_> {
     /// A batch is about to be mapped: in these runs.
     pub(crate) fn begin_mapping(&mut self, of: &PendingWindow, batch: &[u32]) -> (MappedPages, Vec<Range<usize>>) {
         let mapped = MappedPages::of(&mut self.read_ahead.windows, of);
-        self.arbiter.came(&of.wanted, u32::try_from(batch.len()).unwrap_or(u32::MAX));
+        self.arbiter.arrived(&of.wanted, u32::try_from(batch.len()).unwrap_or(u32::MAX));
         (mapped, runs_of(batch, |slot| self.work.page(*slot), &of.wanted))
     }
 

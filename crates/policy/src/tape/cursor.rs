@@ -12,7 +12,7 @@ use std::iter::Peekable;
 
 /// An arrival that the thread has not come to.
 #[derive(Clone, Copy, Debug)]
-pub struct Coming {
+pub struct PendingArrival {
     pub arrival: TapeArrival,
     /// It is in a batch.
     pub is_fetched: bool,
@@ -30,7 +30,7 @@ pub struct Cursor {
     used: Vec<TapeDeparture>,
     /// Pages that were planned to be fetched ahead.
     pub ahead_pages: u32,
-    coming: VecDeque<Coming>,
+    coming: VecDeque<PendingArrival>,
     /// Arrivals of later intervals are not read.
     interval: u32,
     asked: usize,
@@ -69,7 +69,7 @@ impl Cursor {
         while self.coming.len() < count {
             let interval = self.interval;
             let Some(arrival) = self.arrivals.next_if(|arrival| arrival.interval <= interval) else { return };
-            self.coming.push_back(Coming { arrival, is_fetched: false, will_fault: false, is_kept: false });
+            self.coming.push_back(PendingArrival { arrival, is_fetched: false, will_fault: false, is_kept: false });
         }
     }
 
@@ -103,7 +103,7 @@ impl Cursor {
     }
 
     /// The next arrival that was not asked for; it counts as asked for from now on.
-    pub fn ask_next(&mut self) -> Option<&mut Coming> {
+    pub fn ask_next(&mut self) -> Option<&mut PendingArrival> {
         self.read(self.asked + 1);
         let next = self.coming.get_mut(self.asked)?;
         self.asked += 1;
@@ -155,7 +155,7 @@ impl Cursor {
     }
 
     /// The thread passes the next arrival; whether that was asked for.
-    pub fn pass(&mut self) -> Option<(Coming, bool)> {
+    pub fn pass(&mut self) -> Option<(PendingArrival, bool)> {
         let passed = self.coming.pop_front()?;
         let was_asked = self.asked > 0;
         self.asked = self.asked.saturating_sub(1);

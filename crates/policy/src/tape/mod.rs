@@ -30,7 +30,7 @@ pub use by_tape::ByTape;
 pub use holds::{Holds, SharedHolds};
 pub use page_set::PageSet;
 pub use set_source::{SetSource, set_pages_max};
-pub use source::{Course, TapeSource};
+pub use source::{TapeProgress, TapeSource};
 pub use tapes::{TapeKind, Tapes};
 
 use hinterland_units::PageNo;

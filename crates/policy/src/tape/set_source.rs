@@ -14,7 +14,7 @@
 //! many. So a wrong tape costs little.
 
 use super::page_set::SetPlace;
-use super::{BUDGET_PART, Course, PageSet, Place, Places, SharedHolds, TapeFigures, TapeKind};
+use super::{BUDGET_PART, PageSet, Place, Places, SharedHolds, TapeFigures, TapeKind, TapeProgress};
 use crate::{Prefetch, PrefetchWindow, Request, TapeBatch, Thread};
 use hinterland_units::PageNo;
 use std::collections::HashSet;
@@ -281,12 +281,12 @@ impl TapeKind for SetSource {
         _zeros: Option<&PrefetchWindow>,
         places: &dyn Places,
         out: &mut Vec<Prefetch>,
-    ) -> Course {
+    ) -> TapeProgress {
         self.let_go();
         if self.is_of_set(page, request) || self.begins(page, request) {
             self.ask(places, out);
         }
-        Course::OffTape
+        TapeProgress::OffTape
     }
 
     /// It goes on with the phases that are left.

@@ -45,7 +45,7 @@ const THREADS_MAX: usize = 1 << 16;
 
 /// Where a request leaves its thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Course {
+pub enum TapeProgress {
     /// Not on a tape.
     OffTape,
     /// On its tape, and a fault will tell of the next batch.
@@ -56,7 +56,7 @@ pub enum Course {
 
 /// Which tape a thread has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Seat {
+enum TapeAssignment {
     /// It follows this one.
     Tape(usize),
     /// So many of its requests were on none that is free.
@@ -124,7 +124,7 @@ struct Asked {
 /// See the module.
 pub struct TapeSource {
     cursors: Vec<(Cursor, Track)>,
-    seats: HashMap<Thread, Seat>,
+    assignments: HashMap<Thread, TapeAssignment>,
     /// By tape: a thread has it, or had it.
     taken: Vec<bool>,
     /// Threads on tapes, but for those that rest.
@@ -143,7 +143,7 @@ impl TapeSource {
         TapeSource {
             taken: vec![false; cursors.len()],
             cursors,
-            seats: HashMap::new(),
+            assignments: HashMap::new(),
             following: 0,
             asked: HashMap::new(),
             holds: SharedHolds::default(),
@@ -154,23 +154,23 @@ impl TapeSource {
 
     /// Which tape a thread has. A new thread gets the free one on which the page it requests comes first: threads begin in an order of their
     /// own, and one whose first pages are mapped makes no request for them.
-    fn seat_of(&mut self, thread: Thread, page: PageNo) -> Option<usize> {
-        let seat = self.seats.get(&thread).copied().unwrap_or_else(|| {
-            if self.seats.len() >= THREADS_MAX {
-                self.seats.retain(|_, seat| matches!(seat, Seat::Tape(_)));
+    fn assignment_of(&mut self, thread: Thread, page: PageNo) -> Option<usize> {
+        let assignment = self.assignments.get(&thread).copied().unwrap_or_else(|| {
+            if self.assignments.len() >= THREADS_MAX {
+                self.assignments.retain(|_, assignment| matches!(assignment, TapeAssignment::Tape(_)));
             }
-            Seat::Looking(0)
+            TapeAssignment::Looking(0)
         });
-        let requests = match seat {
+        let requests = match assignment {
             // What it does now is not on the tape, and what the tape holds is not needed for it.
-            Seat::Tape(index) if self.cursors[index].0.is_at_end() => {
+            TapeAssignment::Tape(index) if self.cursors[index].0.is_at_end() => {
                 self.rest(index);
-                self.seats.insert(thread, Seat::Past);
+                self.assignments.insert(thread, TapeAssignment::Past);
                 return None;
             }
-            Seat::Tape(index) => return Some(index),
-            Seat::Without | Seat::Past => return None,
-            Seat::Looking(requests) => requests + 1,
+            TapeAssignment::Tape(index) => return Some(index),
+            TapeAssignment::Without | TapeAssignment::Past => return None,
+            TapeAssignment::Looking(requests) => requests + 1,
         };
         let free: Vec<usize> = (0..self.cursors.len()).filter(|index| !self.taken[*index]).collect();
         // The whole reach of all tapes is searched now and then alone: it takes long, and what is read of tapes stays in memory.
@@ -182,14 +182,15 @@ impl TapeSource {
             self.rest_where_threads_may_have_ended();
             let offset = self.cursors.iter().map(|(cursor, _)| cursor.progress()).max().unwrap_or(0);
             self.cursors[index].0.offset = offset;
-            self.seats.insert(thread, Seat::Tape(index));
+            self.assignments.insert(thread, TapeAssignment::Tape(index));
             self.taken[index] = true;
             self.following += 1;
             self.figures.threads += 1;
             return Some(index);
         }
         let is_without = requests >= FIRST_REQUESTS || free.is_empty();
-        self.seats.insert(thread, if is_without { Seat::Without } else { Seat::Looking(requests) });
+        self.assignments
+            .insert(thread, if is_without { TapeAssignment::Without } else { TapeAssignment::Looking(requests) });
         self.figures.threads_without += u64::from(is_without);
         None
     }
@@ -460,19 +461,19 @@ impl TapeKind for TapeSource {
         zeros: Option<&PrefetchWindow>,
         places: &dyn Places,
         out: &mut Vec<Prefetch>,
-    ) -> Course {
-        let seat = self.seat_of(thread, page);
-        self.key_is_taken(page, seat, places, out);
-        let Some(index) = seat else { return Course::OffTape };
+    ) -> TapeProgress {
+        let assignment = self.assignment_of(thread, page);
+        self.key_is_taken(page, assignment, places, out);
+        let Some(index) = assignment else { return TapeProgress::OffTape };
         match self.cursors[index].1.has_left {
             false => self.follow(index, page, request),
             true => self.search(index, page, request),
         }
         if self.cursors[index].1.has_left {
-            return Course::OffTape;
+            return TapeProgress::OffTape;
         }
         self.ask(index, zeros, places, out);
-        if self.cursors[index].0.will_fault() { Course::WillFault } else { Course::Lost }
+        if self.cursors[index].0.will_fault() { TapeProgress::WillFault } else { TapeProgress::Lost }
     }
 
     /// Threads are where it begins, wherever they left the last one.

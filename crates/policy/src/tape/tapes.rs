@@ -1,6 +1,6 @@
 //! The tape of a program, of either kind, as one source of the arbiter: what it holds, and in which of the program's intervals it is followed.
 
-use super::{Course, Places, SharedHolds, TapeFigures};
+use super::{Places, SharedHolds, TapeFigures, TapeProgress};
 use crate::{Prefetch, PrefetchWindow, Request, Thread};
 use hinterland_units::PageNo;
 
@@ -21,7 +21,7 @@ pub trait TapeKind: Send {
         zeros: Option<&PrefetchWindow>,
         places: &dyn Places,
         out: &mut Vec<Prefetch>,
-    ) -> Course;
+    ) -> TapeProgress;
 
     /// An interval begins that is to be followed, the program's `number`-th from 1.
     fn begin_interval(&mut self, number: u32);
@@ -70,9 +70,9 @@ impl Tapes {
         zeros: Option<&PrefetchWindow>,
         places: &dyn Places,
         out: &mut Vec<Prefetch>,
-    ) -> Course {
+    ) -> TapeProgress {
         if self.is_paused {
-            return Course::OffTape;
+            return TapeProgress::OffTape;
         }
         self.kind.requested(page, request, thread, zeros, places, out)
     }
