@@ -9,20 +9,20 @@
 
 use crate::node::Node;
 use crate::session::Session;
-use hinterland_wire::{Copies, Report, SESSION_ROWS_MAX, SessionCopies, Standing};
+use hinterland_wire::{Copies, Removability, Report, SESSION_ROWS_MAX, SessionCopies};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What a session's program has said.
 #[derive(Default)]
-pub(crate) struct Said {
+pub(crate) struct SessionReport {
     report: Mutex<Option<(Report, Instant)>>,
     /// Slabs that the session has leased in its life.
     leases: AtomicU64,
 }
 
-impl Said {
+impl SessionReport {
     /// Slabs are being leased: no report that is older covers them.
     pub(crate) fn leases(&self, slabs: u64) {
         self.leases.fetch_add(slabs, Relaxed);
@@ -59,14 +59,14 @@ pub struct CopyFigures {
 impl Session {
     /// What is known of its copies; `leases_more`: the node still leases slabs.
     fn copies(&self, now: Instant, valid: Duration, leases_more: bool) -> SessionCopies {
-        let (report, holds) = self.said.last(now, valid);
-        let standing = match holds {
-            _ if !leases_more && self.slab_count() == 0 => Standing::Spare,
-            false => Standing::Unknown,
-            true if report.spare => Standing::Spare,
-            true => Standing::Needed,
+        let (report, holds) = self.report.last(now, valid);
+        let removability = match holds {
+            _ if !leases_more && self.slab_count() == 0 => Removability::Spare,
+            false => Removability::Unknown,
+            true if report.spare => Removability::Spare,
+            true => Removability::Needed,
         };
-        SessionCopies { session: self.id.0, standing, report }
+        SessionCopies { session: self.id.0, removability, report }
     }
 }
 
@@ -78,9 +78,9 @@ impl Node {
         let mut figures = CopyFigures { removable: true, ..CopyFigures::default() };
         for session in self.sessions().values() {
             let copies = session.copies(now, valid, leases_more);
-            let SessionCopies { standing, report, .. } = copies;
-            figures.removable &= standing == Standing::Spare;
-            figures.unknown_sessions += u64::from(standing == Standing::Unknown);
+            let SessionCopies { removability, report, .. } = copies;
+            figures.removable &= removability == Removability::Spare;
+            figures.unknown_sessions += u64::from(removability == Removability::Unknown);
             let sums = &mut figures.sums;
             for (sum, part) in [
                 (&mut sums.leases, report.leases),
@@ -91,7 +91,7 @@ impl Node {
             ] {
                 *sum = sum.saturating_add(part);
             }
-            sums.movable |= report.movable && standing != Standing::Unknown;
+            sums.movable |= report.movable && removability != Removability::Unknown;
             figures.sessions.push(copies);
         }
         figures.sums.spare = figures.removable;
@@ -101,7 +101,7 @@ impl Node {
     /// Appends what is known to a reply: of the sessions those that are in the way first.
     pub(crate) fn write_copies(&self, into: &mut Vec<u8>) {
         let mut figures = self.copies(Instant::now());
-        figures.sessions.sort_by_key(|copies| (copies.standing as u8, copies.session));
+        figures.sessions.sort_by_key(|copies| (copies.removability as u8, copies.session));
         figures.sessions.truncate(SESSION_ROWS_MAX);
         Copies::encode(into, figures.removable, figures.unknown_sessions, &figures.sums, &figures.sessions);
     }
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn what_was_said_holds_for_its_time_and_until_a_slab_is_leased() {
-        let (said, begun, valid) = (Said::default(), Instant::now(), Duration::from_secs(5));
+        let (said, begun, valid) = (SessionReport::default(), Instant::now(), Duration::from_secs(5));
         assert_eq!(said.last(begun, valid), (Report::default(), false));
         said.leases(2);
         let report = Report { leases: 2, pages: 7, spare: true, ..Report::default() };

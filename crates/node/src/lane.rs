@@ -392,7 +392,7 @@ impl<'a> Lane<'a> {
             }
             Request::Recall | Request::Report(_) => {
                 if let Request::Report(report) = request {
-                    session.said.says(report, Instant::now());
+                    session.report.says(report, Instant::now());
                 }
                 Reply::recalled(&mut self.reply, number, &self.node.recall(session));
                 return self.out.extend_from_slice(&self.reply);

@@ -1,6 +1,6 @@
 //! A session: one client's address space, made of slabs.
 
-use crate::copies::Said;
+use crate::copies::SessionReport;
 use crate::slab::{SLAB_BYTES, Slab};
 use crate::store::{CloneGroup, NoRoom, SessionPermit};
 use hinterland_units::PAGE_BYTES;
@@ -30,7 +30,7 @@ pub(crate) struct Session {
     presence: Mutex<Presence>,
     pub(crate) counts: Counts,
     /// What its program says of the copies of its pages.
-    pub(crate) said: Said,
+    pub(crate) report: SessionReport,
 }
 
 struct Presence {
@@ -86,7 +86,7 @@ impl Session {
             _permit: permit,
             presence: Mutex::new(Presence { lanes: 0, alone_since: Instant::now(), expected: true }),
             counts: Counts::default(),
-            said: Said::default(),
+            report: SessionReport::default(),
         }
     }
 
@@ -103,7 +103,7 @@ impl Session {
         let new = (0..count).map(|_| Slab::new(&self.group, shared)).collect::<Result<Vec<_>, _>>()?;
         let mut table = self.write_table();
         let slabs = Arc::make_mut(table.as_mut().ok_or(SessionError::Over)?);
-        self.said.leases(count as u64);
+        self.report.leases(count as u64);
         let mut numbers = Vec::with_capacity(count);
         let mut at = 0;
         for slab in new {

@@ -25,7 +25,7 @@ pub use messages::explain;
 pub use node::{ClientKey, NodeCredentials, NodeNow};
 pub use reloaded::{LOOK_EVERY, Look, Reloaded};
 pub use rustls::{ClientConnection, ServerConnection};
-pub use validity::{Calendar, Certificate, Side, Standing};
+pub use validity::{Calendar, Certificate, Side, ValidityState};
 
 use rustls::crypto::{CryptoProvider, ring};
 use std::sync::Arc;

@@ -54,7 +54,7 @@ pub struct Certificate {
 
 /// What the calendar says of a certificate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Standing {
+pub enum ValidityState {
     /// It is good for long enough.
     Good,
     /// It is good for less than a week.
@@ -95,14 +95,14 @@ impl Certificate {
         date(self.until).to_string()
     }
 
-    /// See `Standing`.
-    pub fn standing(&self, now: SystemTime) -> Standing {
+    /// See `ValidityState`.
+    pub fn state(&self, now: SystemTime) -> ValidityState {
         let soon = i64::try_from(SOON.as_secs()).unwrap_or(i64::MAX);
         match self.left_seconds(now) {
-            _ if seconds(now) < self.from => Standing::Early,
-            left if left < 0 => Standing::Expired,
-            left if left < soon => Standing::Soon,
-            _ => Standing::Good,
+            _ if seconds(now) < self.from => ValidityState::Early,
+            left if left < 0 => ValidityState::Expired,
+            left if left < soon => ValidityState::Soon,
+            _ => ValidityState::Good,
         }
     }
 
@@ -119,14 +119,14 @@ impl Certificate {
             true => format!("what it has signed is still accepted here, but not by all software; {renew}"),
             false => format!("{others} refuse it; {renew}"),
         };
-        let what = match self.standing(now) {
-            Standing::Good => return None,
-            Standing::Soon => format!("expires in less than seven days, {}; {renew}", self.expires()),
-            Standing::Expired => format!("has expired, {}: {refused}", self.expires()),
-            Standing::Early if self.is_ca => {
+        let what = match self.state(now) {
+            ValidityState::Good => return None,
+            ValidityState::Soon => format!("expires in less than seven days, {}; {renew}", self.expires()),
+            ValidityState::Expired => format!("has expired, {}: {refused}", self.expires()),
+            ValidityState::Early if self.is_ca => {
                 format!("is not valid before {}; look at this machine's clock", date(self.from))
             }
-            Standing::Early => {
+            ValidityState::Early => {
                 format!("is not valid before {}: {others} refuse it; look at this machine's clock", date(self.from))
             }
         };
@@ -169,17 +169,17 @@ mod tests {
     #[test]
     fn the_last_second_counts_and_a_week_before_the_end_it_is_said() {
         let ours = certificate(false);
-        for (second, standing) in [
-            (100 * DAY - 1, Standing::Early),
-            (100 * DAY, Standing::Good),
-            (193 * DAY, Standing::Good),
-            (193 * DAY + 1, Standing::Soon),
-            (200 * DAY, Standing::Soon),
-            (200 * DAY + 1, Standing::Expired),
+        for (second, state) in [
+            (100 * DAY - 1, ValidityState::Early),
+            (100 * DAY, ValidityState::Good),
+            (193 * DAY, ValidityState::Good),
+            (193 * DAY + 1, ValidityState::Soon),
+            (200 * DAY, ValidityState::Soon),
+            (200 * DAY + 1, ValidityState::Expired),
         ] {
-            assert_eq!(ours.standing(at(second)), standing, "{second}");
+            assert_eq!(ours.state(at(second)), state, "{second}");
             let words = ours.warning(at(second), Side::Node);
-            assert_eq!(words.is_none(), standing == Standing::Good, "{words:?}");
+            assert_eq!(words.is_none(), state == ValidityState::Good, "{words:?}");
             let names = |words: String| words.starts_with("/etc/node.pem: our own certificate (CN=node-1) ");
             assert!(words.is_none_or(names), "{second}");
         }
@@ -198,7 +198,7 @@ mod tests {
         assert!(early.contains("not valid before 1970-04-11") && early.contains("clock"), "{early}");
         // Dates that cannot be written.
         let odd = Certificate { from: i64::MIN, until: i64::MAX, ..certificate(false) };
-        assert_eq!((odd.standing(at(0)), odd.expires()), (Standing::Good, "9999-12-31T23:59:59Z".to_owned()));
+        assert_eq!((odd.state(at(0)), odd.expires()), (ValidityState::Good, "9999-12-31T23:59:59Z".to_owned()));
     }
 
     #[test]

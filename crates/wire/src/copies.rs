@@ -45,7 +45,7 @@ impl Report {
 /// What is known of a session's copies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub enum Standing {
+pub enum Removability {
     /// Its program has not said anything that still holds.
     Unknown = 0,
     /// Something would be lost with the node.
@@ -60,7 +60,7 @@ pub struct SessionCopies {
     /// Its number.
     pub session: u64,
     /// Whether the node can go.
-    pub standing: Standing,
+    pub removability: Removability,
     /// What it said last, whether that still holds or not; zeros if nothing.
     pub report: Report,
 }
@@ -108,9 +108,9 @@ impl<'a> Copies<'a> {
         sums.encode(into);
         let sessions = &sessions[..sessions.len().min(SESSION_ROWS_MAX)];
         put_count(into, sessions.len());
-        for SessionCopies { session, standing, report } in sessions {
+        for SessionCopies { session, removability, report } in sessions {
             into.extend_from_slice(&session.to_le_bytes());
-            into.push(*standing as u8);
+            into.push(*removability as u8);
             report.encode(into);
         }
     }
@@ -124,11 +124,11 @@ impl<'a> Copies<'a> {
 
 fn row(reader: &mut Reader<'_>) -> Result<SessionCopies, WireError> {
     let session = reader.u64()?;
-    let standing = match reader.u8()? {
-        0 => Standing::Unknown,
-        1 => Standing::Needed,
-        2 => Standing::Spare,
+    let removability = match reader.u8()? {
+        0 => Removability::Unknown,
+        1 => Removability::Needed,
+        2 => Removability::Spare,
         _ => return Err(WireError::Value("what is known of a session's copies")),
     };
-    Ok(SessionCopies { session, standing, report: Report::decode(reader)? })
+    Ok(SessionCopies { session, removability, report: Report::decode(reader)? })
 }

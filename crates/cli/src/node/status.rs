@@ -5,7 +5,7 @@ use crate::print::{self, Reader};
 use crate::report::count;
 use crate::table::table;
 use hinterland_units::{ByteCount, Foreign};
-use hinterland_wire::{CertificateRow, Kind, NodeRow, Reply, Report, Request, SessionCopies, Standing};
+use hinterland_wire::{CertificateRow, Kind, NodeRow, Removability, Reply, Report, Request, SessionCopies};
 use serde::Serialize;
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -151,7 +151,7 @@ impl Copies {
 
     /// Whether a session's pages can move.
     fn is_movable(&self, session: u64) -> bool {
-        let holds = |copies: &SessionCopies| copies.standing != Standing::Unknown && copies.report.movable;
+        let holds = |copies: &SessionCopies| copies.removability != Removability::Unknown && copies.report.movable;
         self.of_session(session).is_some_and(holds)
     }
 
@@ -184,10 +184,10 @@ pub fn to_move_bytes(row: &NodeRow) -> u64 {
 impl Status {
     fn new(node: &str, figures: &hinterland_wire::Statistics<'_>, copies: &Copies) -> Status {
         let row = &figures.node;
-        let standing = |session| match copies.of_session(session).map(|copies| copies.standing) {
-            Some(Standing::Spare) => "spare",
-            Some(Standing::Needed) => "needed",
-            Some(Standing::Unknown) | None => "unknown",
+        let removability = |session| match copies.of_session(session).map(|copies| copies.removability) {
+            Some(Removability::Spare) => "spare",
+            Some(Removability::Needed) => "needed",
+            Some(Removability::Unknown) | None => "unknown",
         };
         Status {
             node: node.to_owned(),
@@ -221,7 +221,7 @@ impl Status {
                     quota_bytes: session.quota_bytes,
                     read_bytes: session.read_bytes,
                     written_bytes: session.written_bytes,
-                    copies: standing(session.session),
+                    copies: removability(session.session),
                     movable: copies.is_movable(session.session),
                 })
                 .collect(),

@@ -112,10 +112,10 @@ pub fn any_message(rng: &mut Rng) -> (Vec<u8>, String) {
         17 => {
             let row = |session| SessionCopies {
                 session,
-                standing: match session % 3 {
-                    0 => Standing::Unknown,
-                    1 => Standing::Needed,
-                    _ => Standing::Spare,
+                removability: match session % 3 {
+                    0 => Removability::Unknown,
+                    1 => Removability::Needed,
+                    _ => Removability::Spare,
                 },
                 report,
             };

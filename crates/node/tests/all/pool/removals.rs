@@ -7,7 +7,7 @@ use hinterland_node::{CopyFigures, Listening, Options, SLAB_BYTES};
 use hinterland_testkit::contract::{rows, with_fork};
 use hinterland_testkit::proxy::Mode;
 use hinterland_testkit::{Rng, wait_until, wait_until_or};
-use hinterland_wire::Standing;
+use hinterland_wire::Removability;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::panic::resume_unwind;
@@ -121,7 +121,7 @@ fn who_is_silent_is_unknown() {
     cluster.until_may_go(0);
     wait_until("what was said is out of date", || !cluster.may_go(0));
     let figures = cluster.copies(0);
-    assert_eq!((figures.unknown_sessions, figures.sessions[0].standing), (1, Standing::Unknown));
+    assert_eq!((figures.unknown_sessions, figures.sessions[0].removability), (1, Removability::Unknown));
     cluster.until_may_go(0);
     stored.check(&cluster.pool);
 }
