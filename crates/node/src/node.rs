@@ -7,7 +7,7 @@ use crate::latency::{Histogram, Latencies, Work};
 use crate::request_buffers::RequestBuffers;
 use crate::session::Session;
 use crate::slab::SLAB_BYTES;
-use crate::store::{Account, Bounds, CloneGroup, SessionPermit, Tenant};
+use crate::store::{Bounds, CloneGroup, ResourceCounter, SessionPermit, Tenant};
 use hinterland_tls::{ClientKey, NodeCredentials};
 use hinterland_units::ByteCount;
 use hinterland_wire::{
@@ -78,7 +78,7 @@ impl Options {
 pub struct Node {
     options: Options,
     credentials: Option<NodeCredentials>,
-    store: Arc<Account>,
+    store: Arc<ResourceCounter>,
     /// Touched when sessions and lanes come and go, never for a read or write.
     sessions: RwLock<HashMap<SessionId, Arc<Session>>>,
     /// Who has proved who they are, as long as they have sessions.
@@ -111,7 +111,7 @@ impl Node {
         Node {
             options,
             credentials,
-            store: Arc::new(Account::new(options.capacity_bytes / SLAB_BYTES)),
+            store: Arc::new(ResourceCounter::new(options.capacity_bytes / SLAB_BYTES)),
             sessions: RwLock::default(),
             tenants: Mutex::default(),
             next_session: AtomicU64::new(1),

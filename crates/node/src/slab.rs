@@ -146,7 +146,7 @@ impl Drop for Slab {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{Account, Bounds, Tenant};
+    use crate::store::{Bounds, ResourceCounter, Tenant};
 
     #[test]
     fn a_copy_has_every_byte_and_is_its_own() {
@@ -155,7 +155,7 @@ mod tests {
 
     fn check_copy(shared: bool) {
         let tenant = Arc::new(Tenant::new(Bounds { slabs: 3, sessions: 1, lanes: 1 }));
-        let group = Arc::new(CloneGroup::new(Arc::new(Account::new(3)), tenant, u64::MAX));
+        let group = Arc::new(CloneGroup::new(Arc::new(ResourceCounter::new(3)), tenant, u64::MAX));
         let slab = Slab::new(&group, shared).expect("room");
         assert_eq!(slab.reader().is_some(), shared);
         let end = SLAB_LEN;

@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// How much is in use of something, and the bound on it. Of slabs: of the node, of a tenant, of a clone group.
 #[derive(Debug)]
-pub(crate) struct Account {
+pub(crate) struct ResourceCounter {
     used: AtomicU64,
     bound: AtomicU64,
     /// The node ends: what it lent goes with its last user.
     over: AtomicBool,
 }
 
-impl Account {
-    pub(crate) fn new(bound: u64) -> Account {
-        Account { used: AtomicU64::new(0), bound: AtomicU64::new(bound), over: AtomicBool::new(false) }
+impl ResourceCounter {
+    pub(crate) fn new(bound: u64) -> ResourceCounter {
+        ResourceCounter { used: AtomicU64::new(0), bound: AtomicU64::new(bound), over: AtomicBool::new(false) }
     }
 
     pub(crate) fn used(&self) -> u64 {
@@ -56,9 +56,9 @@ fn next_number() -> u64 {
 #[derive(Debug)]
 pub(crate) struct Tenant {
     pub(crate) number: u64,
-    quota: Account,
-    sessions: Account,
-    pub(crate) lanes: Account,
+    quota: ResourceCounter,
+    sessions: ResourceCounter,
+    pub(crate) lanes: ResourceCounter,
     /// Its requests.
     pub(crate) admission: Admission,
 }
@@ -66,7 +66,7 @@ pub(crate) struct Tenant {
 impl Tenant {
     pub(crate) fn new(bounds: Bounds) -> Tenant {
         let Bounds { slabs, sessions, lanes } = bounds;
-        let [quota, sessions, lanes] = [slabs, sessions, lanes].map(Account::new);
+        let [quota, sessions, lanes] = [slabs, sessions, lanes].map(ResourceCounter::new);
         Tenant { number: next_number(), quota, sessions, lanes, admission: Admission::default() }
     }
 }
@@ -83,10 +83,10 @@ pub(crate) struct Bounds {
 #[derive(Debug)]
 pub(crate) struct CloneGroup {
     pub(crate) number: u64,
-    store: Arc<Account>,
+    store: Arc<ResourceCounter>,
     pub(crate) tenant: Arc<Tenant>,
     /// What it asked for itself.
-    quota: Account,
+    quota: ResourceCounter,
 }
 
 /// The permit of one of the sessions that a tenant may have; given back when it is dropped.
@@ -119,8 +119,8 @@ pub(crate) enum NoRoom {
 }
 
 impl CloneGroup {
-    pub(crate) fn new(store: Arc<Account>, tenant: Arc<Tenant>, quota_slabs: u64) -> CloneGroup {
-        CloneGroup { number: next_number(), store, tenant, quota: Account::new(quota_slabs) }
+    pub(crate) fn new(store: Arc<ResourceCounter>, tenant: Arc<Tenant>, quota_slabs: u64) -> CloneGroup {
+        CloneGroup { number: next_number(), store, tenant, quota: ResourceCounter::new(quota_slabs) }
     }
 
     /// Slabs that it may have, beside what its tenant's other sessions have.
@@ -130,14 +130,14 @@ impl CloneGroup {
     }
 
     /// The quota that is nearest to its end.
-    pub(crate) fn quota(&self) -> &Account {
+    pub(crate) fn quota(&self) -> &ResourceCounter {
         [&self.quota, &self.tenant.quota]
             .into_iter()
             .min_by_key(|quota| quota.bound().saturating_sub(quota.used()))
             .expect("two")
     }
 
-    pub(crate) fn store(&self) -> &Account {
+    pub(crate) fn store(&self) -> &ResourceCounter {
         &self.store
     }
 }
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn no_bound_is_exceeded_by_concurrent_threads() {
-        let store = Arc::new(Account::new(100));
+        let store = Arc::new(ResourceCounter::new(100));
         let tenants = [40, 50].map(tenant_of);
         let groups: Vec<Arc<CloneGroup>> =
             (0..6).map(|group| Arc::new(CloneGroup::new(store.clone(), tenants[group % 2].clone(), 30))).collect();
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn what_is_refused_by_one_account_is_given_back_to_the_others() {
-        let store = Arc::new(Account::new(5));
+        let store = Arc::new(ResourceCounter::new(5));
         let tenant = tenant_of(4);
         let of_tenant = |quota| Arc::new(CloneGroup::new(store.clone(), tenant.clone(), quota));
         let (few, many) = (of_tenant(1), of_tenant(9));

@@ -9,7 +9,7 @@
 //! uses devices that keep pages (`Pager::departs_by_move_only`) gets no departures by copy.
 
 use crate::fault_path::FaultPath;
-use crate::kernel::Stay;
+use crate::kernel::NotEvicted;
 use crate::local_memory::LocalMemory;
 use crate::pages::{Owned, Pages};
 use crate::pin::Pins;
@@ -157,7 +157,7 @@ impl CopyOut {
             if self.staging.page(chunk.slot(slot)) == Some(victim.page()) {
                 self.pages.complete_swap_cached(victim);
             } else {
-                self.local.did_not_leave(victim, Stay::Pinned);
+                self.local.did_not_leave(victim, NotEvicted::Pinned);
             }
         }
         (victims.len(), left)

@@ -6,7 +6,7 @@
 use crate::copy_out::CopyOut;
 use crate::decisions::Answers;
 use crate::evict_hints::EvictHints;
-use crate::kernel::Stay;
+use crate::kernel::NotEvicted;
 use crate::local_memory::LocalMemory;
 use crate::pages::{Owned, Pages, run_length};
 use crate::pin::Pins;
@@ -193,7 +193,7 @@ impl Departures {
             return 0;
         }
         let Some(chunk) = self.staging.take_empty(Kind::Moved) else {
-            victims.drain(..).for_each(|victim| self.local.did_not_leave(victim, Stay::Pinned));
+            victims.drain(..).for_each(|victim| self.local.did_not_leave(victim, NotEvicted::Pinned));
             return 0;
         };
         let used = u32::try_from(victims.len()).unwrap_or(CHUNK_SLOTS);

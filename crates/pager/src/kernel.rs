@@ -37,7 +37,7 @@ fn was_moved(errno: i32, page: usize, slot: usize) -> bool {
 
 /// Why a page could not be taken out of the program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Stay {
+pub(crate) enum NotEvicted {
     /// Pinned or locked in memory: it stays.
     Pinned,
     /// It is not there: the program dropped it by a call that we did not see, so it reads as zero.
@@ -115,7 +115,7 @@ impl Kernel {
     ///
     /// # Safety
     /// The caller owns the pages (`Leaving`) and the slots, which are empty.
-    pub(crate) unsafe fn take_out(&self, page: usize, slot: usize, pages: usize) -> (usize, Option<Stay>) {
+    pub(crate) unsafe fn take_out(&self, page: usize, slot: usize, pages: usize) -> (usize, Option<NotEvicted>) {
         let mut done = 0;
         while done < pages {
             let mut refused = None;
@@ -157,7 +157,7 @@ impl Kernel {
             // SAFETY: the caller's; one page.
             match unsafe { self.take_out_one(page + done * PAGE_BYTES, slot + done * PAGE_BYTES, refused) } {
                 Ok(()) => done += 1,
-                Err(stay) => return (done, Some(stay)),
+                Err(why) => return (done, Some(why)),
             }
         }
         (done, None)
@@ -167,9 +167,9 @@ impl Kernel {
     ///
     /// # Safety
     /// As `take_out`.
-    unsafe fn take_out_one(&self, page: usize, slot: usize, refused: Option<i32>) -> Result<(), Stay> {
+    unsafe fn take_out_one(&self, page: usize, slot: usize, refused: Option<i32>) -> Result<(), NotEvicted> {
         match refused {
-            Some(libc::ENOENT) => Err(Stay::Missing),
+            Some(libc::ENOENT) => Err(NotEvicted::Missing),
             // Shared with a forked process, or pinned: writing makes a shared page exclusive again. Not by a call that waits for a page that the
             // program has dropped meanwhile behind our back: this may be the thread that would have to serve the fault.
             Some(libc::EBUSY) => {
@@ -177,8 +177,8 @@ impl Kernel {
                 // SAFETY: the caller's.
                 match unsafe { self.uffd().move_pages(slot, page, PAGE_BYTES) } {
                     Err(partial) if was_moved(partial.errno, page, slot) => Ok(()),
-                    Err(partial) if partial.errno == libc::ENOENT => Err(Stay::Missing),
-                    Err(_) => Err(Stay::Pinned),
+                    Err(partial) if partial.errno == libc::ENOENT => Err(NotEvicted::Missing),
+                    Err(_) => Err(NotEvicted::Pinned),
                     Ok(()) => Ok(()),
                 }
             }
@@ -192,10 +192,10 @@ impl Kernel {
     ///
     /// # Safety
     /// As `take_out`.
-    unsafe fn copy_out(&self, page: usize, slot: usize) -> Result<(), Stay> {
+    unsafe fn copy_out(&self, page: usize, slot: usize) -> Result<(), NotEvicted> {
         let protect = || self.uffd().write_protect(page, PAGE_BYTES, true).is_ok();
         if !self.features.write_protect || !protect() {
-            return Err(Stay::Pinned);
+            return Err(NotEvicted::Pinned);
         }
         // SAFETY: the slot is empty and ours; the page cannot change.
         let copy = || unsafe { self.copy_to_slot(page, slot) };
@@ -211,7 +211,7 @@ impl Kernel {
         }
         // Lifting the protection cannot fail on a page that was just protected; if it does, the next write asks again.
         let _ = self.uffd().write_protect(page, PAGE_BYTES, false);
-        Err(Stay::Pinned)
+        Err(NotEvicted::Pinned)
     }
 
     /// Copies a page, whatever its protection, to an empty slot. False for one that is missing: COPY from there would be a fault, which may
@@ -238,15 +238,14 @@ impl Kernel {
         let mut done = 0;
         while done < pages {
             // SAFETY: the caller's.
-            let (moved, stay) =
-                unsafe { self.take_out(from + done * PAGE_BYTES, to + done * PAGE_BYTES, pages - done) };
+            let (moved, why) = unsafe { self.take_out(from + done * PAGE_BYTES, to + done * PAGE_BYTES, pages - done) };
             done += moved;
-            match stay {
+            match why {
                 None => {}
                 // A page that the program dropped reads as zero at its new place, too.
-                Some(Stay::Missing) => done += 1,
+                Some(NotEvicted::Missing) => done += 1,
                 // A device holds the frame: it must go along, so the mapping itself moves.
-                Some(Stay::Pinned) => {
+                Some(NotEvicted::Pinned) => {
                     let (from, to) = (from + done * PAGE_BYTES, to + done * PAGE_BYTES);
                     // SAFETY: the caller's; one page.
                     unsafe { mem::move_mapping(from, to, PAGE_BYTES) }?;

@@ -3,7 +3,7 @@
 use crate::account::{Account, Arrived};
 use crate::decisions::DecisionTurn;
 use crate::far_memory::FarMemory;
-use crate::kernel::Stay;
+use crate::kernel::NotEvicted;
 use crate::page_counts::PageCounts;
 use crate::pages::{Owned, Pages};
 use crate::queues::{Locked, Queues};
@@ -126,9 +126,9 @@ impl LocalMemory {
     }
 
     /// A victim, which is `Leaving`, stays local, or turns out to have been dropped by the program.
-    pub(crate) fn did_not_leave(&self, victim: Owned, stay: Stay) {
-        match stay {
-            Stay::Pinned => {
+    pub(crate) fn did_not_leave(&self, victim: Owned, why: NotEvicted) {
+        match why {
+            NotEvicted::Pinned => {
                 self.pages.row().putback_pages.fetch_add(1, Relaxed);
                 let mut policy = self.policy();
                 policy.putback(victim.page());
@@ -136,7 +136,7 @@ impl LocalMemory {
                 drop(policy);
                 self.pages.complete_unchanged(victim);
             }
-            Stay::Missing => {
+            NotEvicted::Missing => {
                 if victim.was().copy_retained() {
                     self.far.forget_copies(1);
                 }

@@ -27,7 +27,7 @@ mod interval;
 
 use crate::departure::{Claimed, Departures};
 use crate::forward_progress::ForwardProgress;
-use crate::kernel::Stay;
+use crate::kernel::NotEvicted;
 use crate::local_memory::LocalMemory;
 use crate::pages::{Outcome, Owned, Pages, run_length};
 use crate::schedule::Point;
@@ -325,7 +325,7 @@ impl Tracer {
             let first = claimed.as_slice()[0].page();
             self.pages.at(Point::Leaving, first);
             // SAFETY: the pages are `Leaving` and ours, and their places are empty: a page is at its place or elsewhere.
-            let (out, stay) =
+            let (out, why) =
                 unsafe { self.pages.kernel.take_out(self.pages.address(first), self.place(first), run - next) };
             for owned in claimed.by_ref().take(out) {
                 // SAFETY: the page's content is at its place, and stays there while the page is busy and ours.
@@ -338,13 +338,13 @@ impl Tracer {
                 self.end.fetch_max(first.0 + u32::try_from(out).unwrap_or(0), Relaxed);
             }
             next += out;
-            if let Some(stay) = stay.filter(|_| next < run)
+            if let Some(why) = why.filter(|_| next < run)
                 && let Some(owned) = claimed.next()
             {
-                if stay == Stay::Pinned {
+                if why == NotEvicted::Pinned {
                     stayed.push(owned.page());
                 }
-                self.local.did_not_leave(owned, stay);
+                self.local.did_not_leave(owned, why);
                 next += 1;
             }
         }
@@ -367,13 +367,13 @@ impl Tracer {
         self.pages.at(Point::Hit, page);
         let address = self.pages.address(page);
         // SAFETY: the page is ours and missing in the program; its place holds its content.
-        let (back, stay) = unsafe { self.pages.kernel.take_out(self.place(page), address, 1) };
+        let (back, why) = unsafe { self.pages.kernel.take_out(self.place(page), address, 1) };
         if back == 1 {
             self.parked.fetch_sub(1, Relaxed);
             self.pages.row().minor_faults.fetch_add(1, Relaxed);
             let arrived = self.local.arrive(std::iter::once(page), Arrival::SwapCacheHit);
             self.pages.complete_resident(owned, arrived, true);
-        } else if stay == Some(Stay::Missing) {
+        } else if why == Some(NotEvicted::Missing) {
             self.pages.fatal(&format!("{page} is not where it was parked; the program is ended"));
         } else if mem::is_in_memory(address) {
             self.pages.fatal(&format!("{page} is mapped although its content is parked; the program is ended"));

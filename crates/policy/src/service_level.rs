@@ -28,23 +28,23 @@ pub struct Interval {
 
 /// Stall and work, both in nanoseconds.
 #[derive(Clone, Copy, Default, Debug)]
-struct Account {
+struct WorkAndStall {
     stall: f64,
     work: f64,
 }
 
-impl Account {
+impl WorkAndStall {
     fn excess(self) -> f64 {
         if self.stall <= 0.0 { 0.0 } else { self.stall / self.work.max(self.stall / EXCESS_MAX) }
     }
 
-    fn add(&mut self, other: Account) {
+    fn add(&mut self, other: WorkAndStall) {
         self.stall += other.stall;
         self.work += other.work;
     }
 
-    fn scaled(self, by: f64) -> Account {
-        Account { stall: self.stall * by, work: self.work * by }
+    fn scaled(self, by: f64) -> WorkAndStall {
+        WorkAndStall { stall: self.stall * by, work: self.work * by }
     }
 }
 
@@ -94,8 +94,8 @@ pub struct ServiceLevel {
     floor: u64,
     ceiling: u64,
     budget: u64,
-    whole: Account,
-    recent: Account,
+    whole: WorkAndStall,
+    recent: WorkAndStall,
     /// Observed time in seconds.
     clock: f64,
     /// Until when pages return.
@@ -118,8 +118,8 @@ impl ServiceLevel {
             floor,
             ceiling,
             budget: ceiling,
-            whole: Account::default(),
-            recent: Account::default(),
+            whole: WorkAndStall::default(),
+            recent: WorkAndStall::default(),
             clock: 0.0,
             returning_until: 0.0,
             too_small: None,
@@ -159,7 +159,7 @@ impl ServiceLevel {
         let seconds = interval.elapsed_ns as f64 / 1e9;
         self.clock += seconds;
         let stall = interval.stall_ns.min(interval.thread_ns) as f64;
-        let now = Account { stall, work: interval.thread_ns as f64 - stall };
+        let now = WorkAndStall { stall, work: interval.thread_ns as f64 - stall };
         self.whole.add(now);
         self.recent = self.recent.scaled((-seconds / RECENT_SECONDS).exp());
         self.recent.add(now);
@@ -207,7 +207,7 @@ impl ServiceLevel {
         self.budget = grown.max(scale(self.budget, 1.0 + GROW / 2.0)).min(self.ceiling);
         self.returning_until = self.clock + RETURN_SECONDS;
         // What it was like with less says nothing of the new size.
-        self.recent = Account::default();
+        self.recent = WorkAndStall::default();
     }
 
     fn shrink(&mut self, by: f64, local_bytes: u64) {

@@ -171,11 +171,11 @@ impl<'a> Asked<'a> {
             if late {
                 link.estimate.late(begun.elapsed());
             } else {
-                slabs.judge(link, &error);
+                slabs.handle_error(link, &error);
             }
         }
         if slabs.links.len() > 1 && begun.elapsed() >= LATE_LOAD {
-            slabs.weigh();
+            slabs.update_slow_nodes();
         }
     }
 }

@@ -237,7 +237,7 @@ impl Loader {
                 take,
                 &mut || (),
             ) {
-                self.slabs.judge(&replica.link, &why);
+                self.slabs.handle_error(&replica.link, &why);
                 if self.slabs.links.len() == 1 {
                     error = LoadError::Lost { url: replica.link.node.url.clone(), error: why };
                 }

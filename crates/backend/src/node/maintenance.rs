@@ -65,7 +65,7 @@ impl Maintenance {
         }
         let pause = rebuilds.step();
         if was_due || changed || pause.is_some() {
-            slabs.refresh();
+            slabs.fit_table_to_links();
         }
         slabs.return_unread();
         slabs.return_empty();

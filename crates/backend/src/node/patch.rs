@@ -100,7 +100,7 @@ impl Patcher {
             }
             Ok(_) => None,
             Err(error) => {
-                self.slabs.judge(link, &error);
+                self.slabs.handle_error(link, &error);
                 None
             }
         }
@@ -121,7 +121,7 @@ impl Patcher {
                 Err(error) => {
                     let Patching { link, lane, .. } = writers.remove(index);
                     lane.close();
-                    self.slabs.judge(link, &error);
+                    self.slabs.handle_error(link, &error);
                     batch.give_up(link, out);
                 }
             }

@@ -32,11 +32,11 @@ impl Pings {
             let begun = Instant::now();
             match link.ping(slabs.patience(link)) {
                 Ok(()) => link.estimate.at_most(begun.elapsed()),
-                Err(error) if error.is_absence() => slabs.judge(link, &error),
+                Err(error) if error.is_absence() => slabs.handle_error(link, &error),
                 // It is there: the lanes that are used find out what is wrong.
                 Err(_) => {}
             }
         }
-        slabs.weigh();
+        slabs.update_slow_nodes();
     }
 }

@@ -53,7 +53,7 @@ impl Placement {
             let Attempt { replicas, full, failed } = attempt;
             if full.is_some() {
                 // Slabs that have replicas on the other nodes may get pages now.
-                self.slabs.refresh();
+                self.slabs.fit_table_to_links();
             }
             match full {
                 _ if !failed && !replicas.is_empty() => return Ok(replicas),
@@ -111,7 +111,7 @@ impl Placement {
                 Ok(Some(Replica { link, slab, slab_pages, users: Arc::new(()) }))
             }
             Err(error) => {
-                self.slabs.judge(&link, &error);
+                self.slabs.handle_error(&link, &error);
                 Err(self.slabs.store_error(&link, &error))
             }
         }
@@ -133,8 +133,10 @@ impl Placement {
         let second = others[(draw >> 8) % others.len()];
         let room = |index: usize| {
             let link: &Link = &candidates[index];
-            let free_bytes =
-                link.free_bytes(self.slabs.slab_bytes).inspect_err(|error| self.slabs.judge(link, error)).unwrap_or(0);
+            let free_bytes = link
+                .free_bytes(self.slabs.slab_bytes)
+                .inspect_err(|error| self.slabs.handle_error(link, error))
+                .unwrap_or(0);
             if is_filled(index) { free_bytes / 2 } else { free_bytes }
         };
         if room(second) > room(first) { second } else { first }

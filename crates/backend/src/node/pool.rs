@@ -118,7 +118,7 @@ impl NodePool {
 
     /// Each room refers to those that are here before it.
     fn of(slabs: Arc<Slabs>, is_secured: bool, members: Option<Members>) -> NodePool {
-        slabs.refresh();
+        slabs.fit_table_to_links();
         let placement = Arc::new(Placement::new(&slabs));
         let allocation = Allocation::new(&slabs, &placement);
         let (loader, writer) = (Loader::new(&slabs), Writer::new(&slabs, allocation));
@@ -281,7 +281,7 @@ impl Backend for NodePool {
                 self.slabs.count_loss();
             }
         }
-        self.slabs.refresh();
+        self.slabs.fit_table_to_links();
         match self.slabs.table().first_loss() {
             Some((url, error)) if side == ForkSide::Child && !lost_before => Err(StoreError::Lost { url, error }),
             _ => Ok(()),

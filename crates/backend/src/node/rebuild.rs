@@ -77,7 +77,7 @@ impl Rebuild {
             let (link, patience) = (&replica.link, slabs.patience(&replica.link));
             let moved = transfer(slabs, link, &mut items, Priority::WriteBack, patience, take, &mut || ());
             if let Err(error) = &moved {
-                slabs.judge(&replica.link, error);
+                slabs.handle_error(&replica.link, error);
             }
             // Damage is left to who loads the page: it alone can tell which replica is right. A copy of it would pass for right, and what changed
             // only on its way may come unchanged the next time.
@@ -95,7 +95,7 @@ impl Rebuild {
         let contents: Vec<&[u8]> = pages.iter().zip(&bytes).map(|(page, bytes)| &page[..*bytes]).collect();
         let there: Vec<u64> = slots.iter().map(|slot| to.slot(*slot)).collect();
         if let Err(error) = write_one(slabs, to, &there, &contents) {
-            slabs.judge(&to.link, &error);
+            slabs.handle_error(&to.link, &error);
             return Step::Over;
         }
         *done += slots.len();
@@ -191,7 +191,7 @@ impl Rebuilds {
         self.slabs.table().end_rebuild(number, None, Some(&from));
         self.slabs.give_up(to.as_slice());
         // It gets pages again.
-        self.slabs.refresh();
+        self.slabs.fit_table_to_links();
         None
     }
 }

@@ -64,7 +64,7 @@ impl Recalls {
                 // It was not asked, and nothing was waited for.
                 Err(error) if error.is_local() => continue,
                 Err(error) => {
-                    slabs.judge(&link, &error);
+                    slabs.handle_error(&link, &error);
                     // One wait at most: a fork waits for this step.
                     return true;
                 }

@@ -68,7 +68,7 @@ impl Returns {
         again.since = Instant::now();
         if is_back {
             // At once: with one node more, more replicas are wanted of what is stored from now on.
-            slabs.refresh();
+            slabs.fit_table_to_links();
         }
         true
     }

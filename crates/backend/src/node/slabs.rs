@@ -1,7 +1,8 @@
 //! The core of a pool: its links, the table of its slabs, and what fits the one to the other.
 //!
-//! Every room works on it. Who loses a link ([`judge`](Slabs::judge)), finds one slow ([`weigh`](Slabs::weigh)) or opens one again has the
-//! table fitted to the links ([`refresh`](Slabs::refresh)), so that of two changes at a time the later one has the later view.
+//! Every room works on it. What loses a link ([`handle_error`](Slabs::handle_error)), finds one slow
+//! ([`update_slow_nodes`](Slabs::update_slow_nodes)) or opens one again has the table fitted to the links
+//! ([`fit_table_to_links`](Slabs::fit_table_to_links)), so that of two changes at a time the later one has the later view.
 
 use super::health::{Event, Health};
 use super::limits::{DAMAGES_MAX, Timing};
@@ -106,7 +107,7 @@ impl Slabs {
     }
 
     /// Fits the table to the links as they are now.
-    pub(super) fn refresh(&self) {
+    pub(super) fn fit_table_to_links(&self) {
         let mut table = self.table();
         // With the table locked, so that of two at a time the later one has the later view.
         let healthy = self.links.healthy();
@@ -127,7 +128,7 @@ impl Slabs {
     /// pages again.
     pub(super) fn crowd(&self) {
         self.changed(Event::NoSlab { pause: self.timing.refused });
-        self.refresh();
+        self.fit_table_to_links();
     }
 
     fn changed(&self, event: Event) {
@@ -136,15 +137,15 @@ impl Slabs {
     }
 
     /// Ends the use of a link for an error that is the node's, and more than that it is full.
-    pub(super) fn judge(&self, link: &Link, error: &NodeError) {
+    pub(super) fn handle_error(&self, link: &Link, error: &NodeError) {
         if !error.is_full() && !error.is_local() && link.lose(error) {
             self.count_loss();
-            self.refresh();
+            self.fit_table_to_links();
         }
     }
 
     /// Looks which nodes are much slower than others, after one was as slow as that.
-    pub(super) fn weigh(&self) {
+    pub(super) fn update_slow_nodes(&self) {
         let healthy = self.links.healthy();
         let means = healthy.iter().map(|link| link.estimate.mean_ns()).filter(|mean| *mean > 0);
         let Some(fastest_ns) = means.min() else { return };
@@ -155,7 +156,7 @@ impl Slabs {
             changed || now != before || link.is_passed_by() && !self.is_maintenance_due()
         });
         if changed {
-            self.refresh();
+            self.fit_table_to_links();
         }
     }
 
@@ -167,14 +168,14 @@ impl Slabs {
         let mut table = self.table();
         if times >= DAMAGES_MAX && !table.has_last_copies(&replica.link) {
             drop(table);
-            return self.judge(&replica.link, &NodeError::Damages { times });
+            return self.handle_error(&replica.link, &NodeError::Damages { times });
         }
         if table.replicas(location.0).iter().any(|other| other.is_live() && !other.is_same(replica)) {
             let number = table.slab_of(location.0);
             table.change(number, None, |other| !other.is_same(replica));
         }
         drop(table);
-        self.refresh();
+        self.fit_table_to_links();
     }
 
     /// Whether others have all that a node has: it is waited for half as long, so that a stall stays below the limit.
@@ -226,7 +227,7 @@ impl Slabs {
             let link = &replicas[0].link;
             let slabs: Vec<u32> = replicas.iter().map(|replica| replica.slab).collect();
             if let Err(error) = link.give_back(&slabs) {
-                self.judge(link, &error);
+                self.handle_error(link, &error);
                 if error.is_local() {
                     self.table().keep_leaving(replicas);
                 }

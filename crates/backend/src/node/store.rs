@@ -74,7 +74,7 @@ impl Writer {
             }
             left = again;
             // Whoever lost a node, or found it again, may not have come that far.
-            self.slabs.refresh();
+            self.slabs.fit_table_to_links();
         }
     }
 
@@ -214,7 +214,7 @@ impl Writer {
         };
         if let Some(writer) = writers.iter().find(late) {
             writer.replica.link.estimate.late(writer.waited);
-            self.slabs.weigh();
+            self.slabs.update_slow_nodes();
         }
     }
 
@@ -228,7 +228,7 @@ impl Writer {
                 Some(ReplicaWrite { replica, lane, sent: now, waited: Duration::ZERO, since: now, alone: true, bulk })
             }
             Err(error) => {
-                self.slabs.judge(&replica.link, &error);
+                self.slabs.handle_error(&replica.link, &error);
                 if error.is_local() {
                     *unreached = Some(self.slabs.store_error(&replica.link, &error));
                 }
@@ -250,7 +250,7 @@ impl Writer {
                 Err(error) => {
                     let writer = writers.remove(index);
                     writer.lane.close();
-                    self.slabs.judge(&writer.replica.link, &error);
+                    self.slabs.handle_error(&writer.replica.link, &error);
                 }
             }
         }

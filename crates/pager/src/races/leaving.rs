@@ -1,7 +1,7 @@
 //! Pages that leave, against threads that touch them meanwhile.
 
 use super::{FORKS, For, on_both_kernel_paths, on_both_paths, open};
-use crate::kernel::Stay;
+use crate::kernel::NotEvicted;
 use crate::schedule::Point;
 use crate::slot::Kind;
 use crate::sys::Mapping;
@@ -129,7 +129,7 @@ fn pages_that_were_moved_but_not_counted_are_found_in_their_slots() {
         // SAFETY: as above.
         unsafe {
             kernel.uffd().copy(slot, [7u8; PAGE_BYTES].as_ptr(), PAGE_BYTES).unwrap();
-            assert_eq!(kernel.take_out(at, slot, 1), (0, Some(Stay::Pinned)));
+            assert_eq!(kernel.take_out(at, slot, 1), (0, Some(NotEvicted::Pinned)));
         }
         pages.zip(1..).for_each(|(page, seed)| stage.check(page, seed));
     });
