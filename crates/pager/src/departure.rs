@@ -148,7 +148,7 @@ impl Departures {
         if !named.is_empty() {
             // Once they are claimed: the policy takes in queued arrivals before.
             let mut policy = self.local.policy();
-            named.iter().for_each(|victim| policy.left_early(*victim));
+            named.iter().for_each(|victim| policy.evicted_out_of_turn(*victim));
         }
         let victims = || named.clone();
         turn.note(|| Step::GivenUp { pages: given_up.take(), answers: answers.take(), victims: victims() });

@@ -108,7 +108,7 @@ pub fn choose_victims<S: PageStates>(
         named.clear();
         let count = at_a_time.min(CHUNK_SLOTS as usize - victims.len());
         match urgency {
-            Urgency::Ahead => policy.spare_victims(count, &mut named),
+            Urgency::Ahead => policy.victims_not_needed_soon(count, &mut named),
             Urgency::Now => policy.victims(count, &mut named),
         }
         let Some(first) = named.first() else { break };
@@ -122,7 +122,7 @@ pub fn choose_victims<S: PageStates>(
                 Claim::Gone => {}
             }
         }
-        if policy.spares_neighbours() {
+        if policy.keeps_neighbours() {
             continue;
         }
         for page in &named {
@@ -155,7 +155,7 @@ fn choose_neighbours<S: PageStates>(
         let Some((seen, residency)) = states.look(page) else { continue };
         let cold = !residency.referenced && now.wrapping_sub(residency.epoch) >= cluster.cold_epochs;
         if cold && states.claim_as_seen(page, seen) {
-            policy.left_early(page);
+            policy.evicted_out_of_turn(page);
             victims.push(page);
         }
     }
@@ -180,7 +180,7 @@ pub fn choose_unreferenced<S: PageStates>(
         looked = true;
         let Some((seen, residency)) = states.look(page) else { continue };
         if !residency.referenced && states.claim_as_seen(page, seen) {
-            policy.left_early(page);
+            policy.evicted_out_of_turn(page);
             victims.push(page);
         }
     }

@@ -37,13 +37,13 @@ pub trait EvictionPolicy: Send {
     fn victims(&mut self, count: usize, out: &mut Vec<PageNo>);
 
     /// The same for a thread that can wait: without pages that are needed soon, as far as the policy knows; so there may be fewer.
-    fn spare_victims(&mut self, count: usize, out: &mut Vec<PageNo>) {
+    fn victims_not_needed_soon(&mut self, count: usize, out: &mut Vec<PageNo>) {
         self.victims(count, out);
     }
 
     /// `page`, which is resident, leaves beside a victim, before its turn (decision 0034). If it came only once it is forgotten: it
     /// had no time to show that it is in use. If it came back before, it must find its way there again.
-    fn left_early(&mut self, page: PageNo) {
+    fn evicted_out_of_turn(&mut self, page: PageNo) {
         self.forgotten(page);
     }
 
@@ -51,7 +51,7 @@ pub trait EvictionPolicy: Send {
     fn putback(&mut self, page: PageNo);
 
     /// A victim is not to leave now, for a reason of another's, and is put back: it stays resident, and nothing is known of its use.
-    fn spared(&mut self, page: PageNo) {
+    fn putback_unjudged(&mut self, page: PageNo) {
         self.putback(page);
     }
 
@@ -59,7 +59,7 @@ pub trait EvictionPolicy: Send {
     fn written_back(&mut self, page: PageNo);
 
     /// Whether neighbours of a victim may leave with it, before their turn. Not while a tape says when pages leave.
-    fn spares_neighbours(&self) -> bool {
+    fn keeps_neighbours(&self) -> bool {
         false
     }
 

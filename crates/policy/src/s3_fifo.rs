@@ -97,7 +97,7 @@ impl EvictionPolicy for S3Fifo {
         out.extend((0..count).map_while(|_| self.next_victim(&mut passes)));
     }
 
-    fn left_early(&mut self, page: PageNo) {
+    fn evicted_out_of_turn(&mut self, page: PageNo) {
         self.lists.take_early(page);
     }
 
@@ -105,7 +105,7 @@ impl EvictionPolicy for S3Fifo {
         self.lists.push(page, Queue::Main, HIT_ROUNDS);
     }
 
-    fn spared(&mut self, page: PageNo) {
+    fn putback_unjudged(&mut self, page: PageNo) {
         self.lists.push(page, Queue::Main, 0);
     }
 

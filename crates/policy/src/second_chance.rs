@@ -57,7 +57,7 @@ impl EvictionPolicy for SecondChance {
         self.lists.push(page, Queue::Main, HIT_ROUNDS);
     }
 
-    fn spared(&mut self, page: PageNo) {
+    fn putback_unjudged(&mut self, page: PageNo) {
         self.lists.push(page, Queue::Main, 0);
     }
 

@@ -73,7 +73,7 @@ impl EvictionPolicy for TwoQ {
         out.extend((0..count).map_while(|_| self.next_victim()));
     }
 
-    fn left_early(&mut self, page: PageNo) {
+    fn evicted_out_of_turn(&mut self, page: PageNo) {
         self.lists.take_early(page);
     }
 

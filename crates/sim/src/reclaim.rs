@@ -116,7 +116,7 @@ impl Machine<'_> {
         let (mut states, policy) = self.states();
         let mut victims = pages.to_vec();
         claim_given_up(&mut states, &mut victims);
-        victims.iter().for_each(|victim| policy.left_early(*victim));
+        victims.iter().for_each(|victim| policy.evicted_out_of_turn(*victim));
         victims
     }
 

@@ -46,14 +46,14 @@ impl ByTape {
             }
             wanted = AT_A_TIME.max(end - out.len());
         }
-        stay.into_iter().for_each(|page| self.policy.spared(page));
+        stay.into_iter().for_each(|page| self.policy.putback_unjudged(page));
     }
 
     /// Victims that `next` takes out of what is held, of those that the policy has.
     fn take(&mut self, count: usize, out: &mut Vec<PageNo>, next: fn(&mut Holds) -> Option<PageNo>) {
         for _ in 0..count {
             let Some(page) = next(&mut self.holds.lock()) else { return };
-            self.policy.left_early(page);
+            self.policy.evicted_out_of_turn(page);
             out.push(page);
         }
     }
@@ -74,7 +74,7 @@ impl EvictionPolicy for ByTape {
 
     fn victims(&mut self, count: usize, out: &mut Vec<PageNo>) {
         let end = out.len() + count;
-        self.spare_victims(count, out);
+        self.victims_not_needed_soon(count, out);
         self.take(end - out.len(), out, Holds::take_last_asked);
         let others = out.len();
         self.policy.victims(end - others, out);
@@ -82,7 +82,7 @@ impl EvictionPolicy for ByTape {
         out[others..].iter().for_each(|page| holds.gone(*page));
     }
 
-    fn spare_victims(&mut self, count: usize, out: &mut Vec<PageNo>) {
+    fn victims_not_needed_soon(&mut self, count: usize, out: &mut Vec<PageNo>) {
         let end = out.len() + count;
         self.take(count, out, Holds::take_furthest);
         if out.len() < end {
@@ -90,9 +90,9 @@ impl EvictionPolicy for ByTape {
         }
     }
 
-    fn left_early(&mut self, page: PageNo) {
+    fn evicted_out_of_turn(&mut self, page: PageNo) {
         self.holds.lock().gone(page);
-        self.policy.left_early(page);
+        self.policy.evicted_out_of_turn(page);
     }
 
     fn putback(&mut self, page: PageNo) {
@@ -104,7 +104,7 @@ impl EvictionPolicy for ByTape {
         self.policy.written_back(page);
     }
 
-    fn spares_neighbours(&self) -> bool {
+    fn keeps_neighbours(&self) -> bool {
         !self.holds.lock().is_empty()
     }
 
@@ -148,9 +148,9 @@ mod tests {
         held.release(PageNo(4), 100, 0);
         held.release(PageNo(5), 200, 0);
         drop(held);
-        assert!(policy.spares_neighbours());
+        assert!(policy.keeps_neighbours());
         let mut spare = Vec::new();
-        policy.spare_victims(3, &mut spare);
+        policy.victims_not_needed_soon(3, &mut spare);
         assert_eq!(spare, [5, 4, 8].map(PageNo));
         assert_eq!(policy.resident(), 7);
         assert_eq!(victims(&mut policy, 100), [9, 7, 6, 3, 2, 1, 0], "all there are, what is needed first last");
@@ -168,7 +168,7 @@ mod tests {
                 .into_iter()
                 .for_each(|p| p.arrived(PageNo(page), Arrival::Demand));
             if page > 100 {
-                policy.spare_victims(1, &mut ours);
+                policy.victims_not_needed_soon(1, &mut ours);
                 alone.victims(1, &mut expected);
             }
         }
@@ -186,7 +186,7 @@ mod tests {
             policy.arrived(PageNo(page), Arrival::FirstTouch);
         }
         // The evictor asks ahead of need all the time, and gets none.
-        (0..100).for_each(|_| policy.spare_victims(8, &mut Vec::new()));
+        (0..100).for_each(|_| policy.victims_not_needed_soon(8, &mut Vec::new()));
         holds.lock().suspend(0);
         let mut resident = HashSet::new();
         let faults = [(); 8].map(|()| {

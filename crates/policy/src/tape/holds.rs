@@ -26,7 +26,7 @@ struct Known {
     holders: Holders,
     resident: bool,
     /// It has left although it was held, and has no entry among the held pages.
-    left_early: bool,
+    evicted_while_held: bool,
     /// Of those that have let it go and have not asked for it again.
     next_uses: NextUses,
     /// Tells old entries among those that may leave.
@@ -106,7 +106,7 @@ impl Holds {
         known.next_uses.retain(|of| of != holder);
         known.holders |= bit(holder);
         known.resident |= is_resident;
-        known.left_early = false;
+        known.evicted_while_held = false;
         known.version = self.versions;
         self.asked.push((page, self.versions));
         if self.asked.len() > 2 * self.pages.len() + SPARE {
@@ -147,7 +147,7 @@ impl Holds {
         let active = self.active;
         let Some(known) = self.pages.get_mut(&page) else { return false };
         known.resident = true;
-        if std::mem::take(&mut known.left_early) && known.holders != 0 {
+        if std::mem::take(&mut known.evicted_while_held) && known.holders != 0 {
             self.asked.push((page, known.version));
         }
         known.holders == 0 || known.holders & active != 0
@@ -194,7 +194,7 @@ impl Holds {
         while let Some((page, version)) = self.asked.pop() {
             let known = self.pages.get_mut(&page).filter(|known| known.version == version && known.resident);
             if let Some(known) = known {
-                known.left_early = true;
+                known.evicted_while_held = true;
                 // No thread that is on its tape holds the others: the policy has them.
                 if known.holders & self.active != 0 {
                     known.resident = false;

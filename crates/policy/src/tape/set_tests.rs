@@ -170,7 +170,7 @@ fn a_phase_holds_its_set_and_lets_it_go_when_the_next_one_begins() {
     let mut world = World { budget_pages: 1_024, ..World::new(2_000) };
     let victims = |policy: &mut Box<dyn EvictionPolicy>, count| {
         let mut out = Vec::new();
-        policy.spare_victims(count, &mut out);
+        policy.victims_not_needed_soon(count, &mut out);
         out
     };
     (1_500..1_600).for_each(|page| policy.arrived(PageNo(page), Arrival::Demand));

@@ -74,7 +74,7 @@ struct Track {
     /// On the tape: major faults since it was found there. Else: requests since the last search.
     misses: u32,
     /// On the tape: major faults since the last arrival, for pages that the plan has in local memory.
-    left_early: u32,
+    held_faults: u32,
     /// Requests that were found in their order on the way to the tape.
     candidate: Option<Candidate>,
     /// Requests in their order that it takes the next time.
@@ -260,8 +260,8 @@ impl TapeSource {
         if found.is_none() && request == Request::Major {
             // The plan has it in local memory, and it left early for the budget's sake: no sign of another way, as long as the thread goes on.
             *(if is_held { &mut self.figures.early } else { &mut self.figures.beside }) += 1;
-            if is_held && track.left_early < cursor.ahead_pages.max(MISSES_MIN) {
-                track.left_early += 1;
+            if is_held && track.held_faults < cursor.ahead_pages.max(MISSES_MIN) {
+                track.held_faults += 1;
                 return;
             }
             track.misses += 1;
@@ -317,7 +317,7 @@ impl TapeSource {
         let holds = self.holds.clone();
         let mut holds = holds.lock();
         let (cursor, track) = &mut self.cursors[index];
-        (track.candidate, track.left_early, track.behind_end) = (None, 0, 0);
+        (track.candidate, track.held_faults, track.behind_end) = (None, 0, 0);
         self.following += u64::from(std::mem::take(&mut track.rests));
         for _ in 0..=at {
             let Some((passed, was_asked)) = cursor.pass() else { break };

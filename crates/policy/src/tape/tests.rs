@@ -251,7 +251,7 @@ fn a_thread_that_leaves_its_tape_takes_nothing_from_others_and_finds_what_it_hel
     (30_000..30_020).for_each(|page| drop(world.touch(&mut arbiter, 1, page)));
     assert_eq!(arbiter.tape_figures().unwrap().left, 1);
     let mut gone = Vec::new();
-    policy.spare_victims(40, &mut gone);
+    policy.victims_not_needed_soon(40, &mut gone);
     gone.sort_unstable();
     assert_eq!(
         gone,
@@ -269,7 +269,7 @@ fn a_thread_that_leaves_its_tape_takes_nothing_from_others_and_finds_what_it_hel
 /// Victims that the evictor gets ahead of need.
 fn spare(policy: &mut Box<dyn EvictionPolicy>, count: usize) -> Vec<u32> {
     let mut out = Vec::new();
-    policy.spare_victims(count, &mut out);
+    policy.victims_not_needed_soon(count, &mut out);
     out.into_iter().map(|page| page.0).collect()
 }
 
@@ -297,7 +297,7 @@ fn behind_the_end_of_its_tape_a_thread_holds_nothing() {
     (5_000..5_064).for_each(|page| touch(&mut arbiter, page));
     let spare = spare(&mut policy, 40);
     assert_eq!(spare, (0..40).collect::<Vec<u32>>(), "the policy names them, and none is held");
-    assert!(!policy.spares_neighbours());
+    assert!(!policy.keeps_neighbours());
     let figures = arbiter.tape_figures().unwrap();
     assert_eq!((figures.threads, figures.threads_without, figures.left), (1, 0, 0));
 }
@@ -478,14 +478,14 @@ fn a_forked_child_follows_its_own_tape_or_none() {
     let (mut arbiter, policy) = following(vec![tape(0..1_000)], "none");
     let mut world = World::new(1_000);
     world.touch(&mut arbiter, 1, 0);
-    assert!(policy.spares_neighbours());
+    assert!(policy.keeps_neighbours());
     arbiter.end_tapes();
     assert!(world.touch(&mut arbiter, 1, 500).is_some_and(|wanted| wanted.batches.is_empty()));
-    assert!(!policy.spares_neighbours() && arbiter.tape_figures().is_none());
+    assert!(!policy.keeps_neighbours() && arbiter.tape_figures().is_none());
     // Its own, from its beginning, is held for the same eviction.
     arbiter.follow(TapeSource::new([tape(600..1_000)], TapeLookahead::default()));
     assert!(world.touch(&mut arbiter, 1, 600).is_some_and(|wanted| !wanted.batches.is_empty()));
-    assert!(policy.spares_neighbours() && arbiter.tape_figures().is_some_and(|figures| figures.threads == 1));
+    assert!(policy.keeps_neighbours() && arbiter.tape_figures().is_some_and(|figures| figures.threads == 1));
 }
 
 #[test]
@@ -494,10 +494,10 @@ fn a_process_without_a_tape_may_have_children_with_one() {
     let (mut arbiter, policy) = Arbiter::able_to_follow(prefetcher, policy);
     let mut world = World::new(1_000);
     assert!(world.touch(&mut arbiter, 1, 0).is_some_and(|wanted| wanted.batches.is_empty()));
-    assert!(!policy.spares_neighbours() && arbiter.tape_figures().is_none());
+    assert!(!policy.keeps_neighbours() && arbiter.tape_figures().is_none());
     arbiter.follow(TapeSource::new([tape(0..1_000)], TapeLookahead::default()));
     assert!(world.touch(&mut arbiter, 1, 1).is_some_and(|wanted| !wanted.batches.is_empty()));
-    assert!(policy.spares_neighbours());
+    assert!(policy.keeps_neighbours());
 }
 
 #[test]

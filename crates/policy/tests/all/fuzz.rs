@@ -75,7 +75,7 @@ impl Model {
     /// A resident page leaves beside a victim.
     fn leave_early(&mut self) {
         if let Some(&page) = self.resident.iter().choose(&mut self.random) {
-            self.policy.left_early(page);
+            self.policy.evicted_out_of_turn(page);
             self.resident.remove(&page);
             self.taken.push(page);
         }
