@@ -4,7 +4,7 @@
 /// A file that is handed over; the byte that it comes with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub enum Handed {
+pub enum HandoverFile {
     /// The ledger.
     Ledger = b'l',
     /// The tapes of the run.
@@ -13,7 +13,7 @@ pub enum Handed {
     Profile = b'p',
 }
 
-impl Handed {
+impl HandoverFile {
     /// Kinds of files.
     pub const COUNT: usize = 3;
 }

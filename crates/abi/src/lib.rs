@@ -18,7 +18,7 @@ mod text_list;
 
 pub use activity::{ACTIVITIES_MAX, ActivityRow, REGION_PAGES};
 pub use commands::{Commands, PATH_CHANGES_MAX, PathChange};
-pub use handover::{Handed, addresses};
+pub use handover::{HandoverFile, addresses};
 pub use hint_site::{HINT_SITES_MAX, HintSiteRow, SITE_NAME_BYTES};
 pub use ledger::{
     BACKENDS_MAX, CacheLine, Counter, FAULT_BUCKETS, LEDGER_MAGIC, LEDGER_VERSION, Ledger, MESSAGE_BYTES, MemoryLimit,

@@ -6,7 +6,7 @@
 //! [`PATIENCE`] at the latest, as one that has no launcher.
 
 use crate::{confine, ledger};
-use hinterland_abi::{Handed, Settings, addresses};
+use hinterland_abi::{HandoverFile, Settings, addresses};
 use hinterland_sys::peer_memory::ReceivedFd;
 use hinterland_sys::{Address, Socket, seccomp};
 use std::ffi::CString;
@@ -23,16 +23,16 @@ static IS_SILENT: AtomicU32 = AtomicU32::new(0);
 const UNKNOWN_USER: u32 = 65534;
 
 /// What `take` makes of one of the launcher's files. It says `None` of a file that is another's: then the launcher is asked.
-pub fn open<T>(settings: &Settings, path: &str, what: Handed, take: impl Fn(&File) -> Option<T>) -> Option<T> {
+pub fn open<T>(settings: &Settings, path: &str, what: HandoverFile, take: impl Fn(&File) -> Option<T>) -> Option<T> {
     if path.is_empty() {
         return None;
     }
     by_path(path, what).and_then(|file| take(&file)).or_else(|| take(&handed_over(settings, what)?))
 }
 
-fn by_path(path: &str, what: Handed) -> Option<File> {
+fn by_path(path: &str, what: HandoverFile) -> Option<File> {
     let path = CString::new(path).ok()?;
-    let access = if what == Handed::Tapes { libc::O_RDONLY } else { libc::O_RDWR };
+    let access = if what == HandoverFile::Tapes { libc::O_RDONLY } else { libc::O_RDWR };
     // In another `/proc` it may be anything: a terminal, a FIFO.
     let flags = access | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
     // SAFETY: the path is a C string.
@@ -41,7 +41,7 @@ fn by_path(path: &str, what: Handed) -> Option<File> {
     (fd >= 0).then(|| unsafe { File::from_raw_fd(fd) })
 }
 
-fn handed_over(settings: &Settings, what: Handed) -> Option<File> {
+fn handed_over(settings: &Settings, what: HandoverFile) -> Option<File> {
     // A filter of the program's may end the process for a socket.
     if confine::is_inherited(settings.filters) || is_confined_unseen(settings.filters) {
         return None;
@@ -64,12 +64,12 @@ fn unless_silent(is_silent: &AtomicU32, patience: Duration, ask: impl FnOnce() -
     file
 }
 
-fn ask(settings: &Settings, what: Handed, patience: Duration) -> Option<File> {
+fn ask(settings: &Settings, what: HandoverFile, patience: Duration) -> Option<File> {
     // In the user's own directory no other user listens; a name is free for all.
     let is_trusted = |address: &String| !address.starts_with('\0') || !is_unknown();
     let connected = |address| Socket::connect(&Address::Unix(address), patience).ok();
     let mut launcher = addresses(&settings.handover).filter(is_trusted).find_map(connected)?;
-    for _ in 0..Handed::COUNT {
+    for _ in 0..HandoverFile::COUNT {
         let mut said = [0];
         let file = launcher.receive_with(std::iter::once(&mut said[..])).ok()?;
         if said[0] == what as u8 {
@@ -106,7 +106,7 @@ mod tests {
         let (is_silent, patience) = (AtomicU32::new(0), Duration::from_millis(20));
         // Each that has asked is in the queue of the listener, which takes none until it is counted.
         let asked = |times: usize| {
-            let ask = || ask(&settings, Handed::Tapes, patience);
+            let ask = || ask(&settings, HandoverFile::Tapes, patience);
             assert!((0..times).all(|_| unless_silent(&is_silent, patience, ask).is_none()));
             std::iter::from_fn(|| listener.accept().ok()).count()
         };

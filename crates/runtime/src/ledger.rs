@@ -2,7 +2,7 @@
 
 #[cfg(not(feature = "local-only"))]
 use crate::segment;
-use hinterland_abi::{Handed, LEDGER_MAGIC, LEDGER_VERSION, Ledger, Numbered, ProcessRow, RowState, Settings};
+use hinterland_abi::{HandoverFile, LEDGER_MAGIC, LEDGER_VERSION, Ledger, Numbered, ProcessRow, RowState, Settings};
 use hinterland_sys::{confinement, pidfs, thread};
 use std::ffi::CStr;
 use std::sync::OnceLock;
@@ -90,7 +90,7 @@ fn map(settings: &Settings) -> Option<&'static Ledger> {
     let is_known =
         |ledger: &Ledger| ledger.magic.load(Acquire) == LEDGER_MAGIC && ledger.version.load(Acquire) == LEDGER_VERSION;
     // SAFETY: a ledger consists of atomics.
-    unsafe { segment::map(settings, &settings.ledger, Handed::Ledger, is_known) }
+    unsafe { segment::map(settings, &settings.ledger, HandoverFile::Ledger, is_known) }
 }
 
 /// Takes a free row and its share. A row that this process already has (before an exec) is ended first.

@@ -7,7 +7,7 @@
 mod across;
 mod apply;
 mod by_number;
-mod gather;
+mod grow_across;
 mod madvise;
 mod mmap;
 mod mremap;

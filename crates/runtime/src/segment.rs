@@ -1,7 +1,7 @@
 //! Shared memory of the launcher's, mapped: the ledger, the profile.
 
 use crate::handover;
-use hinterland_abi::{Handed, Settings};
+use hinterland_abi::{HandoverFile, Settings};
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
@@ -12,7 +12,7 @@ use std::os::fd::AsRawFd;
 pub unsafe fn map<T>(
     settings: &Settings,
     path: &str,
-    what: Handed,
+    what: HandoverFile,
     is_known: impl Fn(&T) -> bool,
 ) -> Option<&'static T> {
     // SAFETY: the caller's.

@@ -6,7 +6,7 @@
 
 use crate::fork::path;
 use crate::{build_id, handover, ledger};
-use hinterland_abi::{Handed, Ledger, ProcessRow, Settings, TapePlace, TapeTaker};
+use hinterland_abi::{HandoverFile, Ledger, ProcessRow, Settings, TapePlace, TapeTaker};
 use hinterland_pager::FAR_PAGES;
 use hinterland_policy::tape::{
     PageSet, SetSource, TapeArrival, TapeDeparture, TapeLookahead, TapeSource, Tapes, ThreadTape,
@@ -74,7 +74,7 @@ fn not_cancelled<T>(what: impl FnOnce() -> T) -> T {
 fn take(settings: &Settings, taker: TapeTaker, ledger: &Ledger, row: &ProcessRow) -> Option<(Tapes, TapePlace)> {
     let (number, place) = ledger.tapes.take(taker)?;
     let read = |file: &File| Tape::open(read(file, place).ok()?.leak()).ok();
-    let tape = handover::open(settings, &settings.tape_memory, Handed::Tapes, read);
+    let tape = handover::open(settings, &settings.tape_memory, HandoverFile::Tapes, read);
     // As long as the process lives.
     let tape: &'static Tape<'static> = Box::leak(Box::new(tape?));
     row.tape.store(u32::try_from(number + 1).unwrap_or(0), Relaxed);

@@ -12,7 +12,7 @@ mod rust;
 
 use crate::error::{Error, complain};
 use crate::launch::beside;
-use crate::plan::{Handed, Written};
+use crate::plan::{PluginPlan, Written};
 use clang::Language;
 use clap::{ArgAction, Args};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -143,7 +143,7 @@ fn become_compiler(args: &CompileArgs, compiler: Compiler) -> Result<Infallible,
         Compiler::Rustc => rust::command(&words, &plugin()?)?,
     };
     match plan {
-        Some(plan) => command.env(PLAN_VARIABLE, hand_on(&plan.handed())?),
+        Some(plan) => command.env(PLAN_VARIABLE, hand_on(&plan.for_plugin())?),
         None => command.env_remove(PLAN_VARIABLE),
     };
     Err(Error::System { what: "cannot start the compiler", source: command.exec() })
@@ -211,7 +211,7 @@ fn split(words: &[OsString]) -> Result<(Vec<&OsStr>, Option<PathBuf>), Error> {
 }
 
 /// Where the processes that follow can read the plan.
-fn hand_on(plan: &Handed) -> Result<PathBuf, Error> {
+fn hand_on(plan: &PluginPlan) -> Result<PathBuf, Error> {
     let what = Error::system("cannot hand the plan on");
     let write = || -> std::io::Result<PathBuf> {
         let mut file = File::from(memfd_create(c"hinterland-plan", MFdFlags::empty())?);

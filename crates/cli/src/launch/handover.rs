@@ -15,7 +15,7 @@
 
 use super::descent::{Exhausted, is_of_this_run};
 use crate::control::{self, Acceptor, Bound, Pause};
-use hinterland_abi::{Handed, addresses};
+use hinterland_abi::{HandoverFile, addresses};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use nix::unistd::getpid;
 use std::io::IoSlice;
@@ -29,7 +29,7 @@ const AT_ONCE_MAX: usize = 64;
 
 /// See the module.
 pub struct Handover<'a> {
-    files: Vec<(Handed, BorrowedFd<'a>)>,
+    files: Vec<(HandoverFile, BorrowedFd<'a>)>,
     bound: Bound,
     named: Option<Acceptor>,
     /// One that has connected, and that there was no descriptor to look at with; and how long it is left.
@@ -39,7 +39,7 @@ pub struct Handover<'a> {
 
 impl<'a> Handover<'a> {
     /// Listens; `None`: it cannot, and such processes stay on their own.
-    pub fn begin(files: Vec<(Handed, BorrowedFd<'a>)>) -> Option<Handover<'a>> {
+    pub fn begin(files: Vec<(HandoverFile, BorrowedFd<'a>)>) -> Option<Handover<'a>> {
         let bound = control::listen_for_files(getpid().as_raw()).ok()?;
         let named = addresses(bound.path().to_str()?).find_map(|address| {
             let address = SocketAddr::from_abstract_name(address.strip_prefix('\0')?).ok()?;
@@ -117,7 +117,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let bound = Place::of_test(directory.path()).listen("7.files".into()).unwrap();
         let file = tempfile::tempfile().unwrap();
-        let files = vec![(Handed::Ledger, std::os::fd::AsFd::as_fd(&file))];
+        let files = vec![(HandoverFile::Ledger, std::os::fd::AsFd::as_fd(&file))];
         let mut handover = Handover { files, bound, named: None, unknown: None, pause: Pause::default() };
         let mut peers = [(); 2].map(|()| UnixStream::connect(directory.path().join("7.files")).unwrap());
         peers.iter().for_each(|peer| peer.set_nonblocking(true).unwrap());

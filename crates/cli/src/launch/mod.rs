@@ -47,7 +47,7 @@ use crate::profile::{Profiling, Taken};
 use crate::program;
 use crate::report::{Ending, Run, Summary};
 use crate::trace::Recording;
-use hinterland_abi::{Handed, HeapMode, Settings, variables};
+use hinterland_abi::{HandoverFile, HeapMode, Settings, variables};
 use hinterland_units::ForeignJson;
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
@@ -141,10 +141,10 @@ fn launch(args: &RunArgs, asked: Asked<'_>) -> Result<Ending, Error> {
     let shared = tapes.map(|tapes| tape::SharedTapes::create(tapes, ledger.get(), is_kept)).transpose()?;
     settings.tape_memory = shared.as_ref().map(tape::SharedTapes::path).unwrap_or_default();
     let tapes_and_profile = [
-        shared.as_ref().map(|shared| (Handed::Tapes, shared.file())),
-        taken.as_ref().map(|taken| (Handed::Profile, taken.file())),
+        shared.as_ref().map(|shared| (HandoverFile::Tapes, shared.file())),
+        taken.as_ref().map(|taken| (HandoverFile::Profile, taken.file())),
     ];
-    let files = std::iter::once((Handed::Ledger, ledger.file())).chain(tapes_and_profile.into_iter().flatten());
+    let files = std::iter::once((HandoverFile::Ledger, ledger.file())).chain(tapes_and_profile.into_iter().flatten());
     let is_managed = matches!(plan, Plan::Managed(_));
     let handover = is_managed.then(|| handover::Handover::begin(files.collect())).flatten();
     settings.handover = handover.as_ref().map(handover::Handover::path).unwrap_or_default();

@@ -192,33 +192,33 @@ fn is_none(number: &u32) -> bool {
 
 /// A plan as the compiler's plugin reads it (`compiler/src/plan.cpp`).
 #[derive(Debug, Serialize)]
-pub struct Handed {
+pub struct PluginPlan {
     /// See [`digest`].
     digest: String,
-    functions: Vec<HandedFunction>,
-    sites: Vec<HandedSite>,
+    functions: Vec<PluginFunction>,
+    sites: Vec<PluginSite>,
 }
 
 #[derive(Debug, Serialize)]
-struct HandedFunction {
+struct PluginFunction {
     name: String,
     symbol: String,
     file: String,
     fetch: bool,
     evict: Option<Eviction>,
     patterns: Vec<Pattern>,
-    loops: Vec<HandedLoop>,
+    loops: Vec<PluginLoop>,
 }
 
 #[derive(Debug, Serialize)]
-struct HandedLoop {
+struct PluginLoop {
     line: u32,
     fetch: Option<bool>,
     evict: Option<Eviction>,
 }
 
 #[derive(Debug, Serialize)]
-struct HandedSite {
+struct PluginSite {
     function: String,
     symbol: String,
     line: u32,
@@ -257,9 +257,9 @@ impl Written {
     }
 
     /// What the plugin reads.
-    pub fn handed(self) -> Handed {
-        let of_loop = |one: Loop| HandedLoop { line: one.line, fetch: one.fetch, evict: one.evict };
-        let of_function = |one: Function| HandedFunction {
+    pub fn for_plugin(self) -> PluginPlan {
+        let of_loop = |one: Loop| PluginLoop { line: one.line, fetch: one.fetch, evict: one.evict };
+        let of_function = |one: Function| PluginFunction {
             name: one.name,
             symbol: one.symbol,
             file: one.file,
@@ -268,14 +268,14 @@ impl Written {
             patterns: one.patterns,
             loops: one.loops.into_iter().map(of_loop).collect(),
         };
-        let of_site = |one: Site| HandedSite {
+        let of_site = |one: Site| PluginSite {
             function: one.function,
             symbol: one.symbol,
             line: one.line,
             column: one.column,
             evict: one.evict,
         };
-        Handed {
+        PluginPlan {
             digest: self.digest,
             functions: self.plan.functions.into_iter().map(of_function).collect(),
             sites: self.plan.sites.into_iter().map(of_site).collect(),
@@ -342,7 +342,7 @@ line = 7
 
     #[test]
     fn the_plugin_gets_what_people_wrote_and_its_digest() {
-        let json: serde_json::Value = serde_json::to_value(Written::parse(WRITTEN).unwrap().handed()).unwrap();
+        let json: serde_json::Value = serde_json::to_value(Written::parse(WRITTEN).unwrap().for_plugin()).unwrap();
         assert_eq!(json["functions"][0]["loops"][0]["line"], 12);
         assert!(json["functions"][0]["loops"][0]["fetch"].is_null(), "as its function is");
         assert_eq!(json["functions"][0]["patterns"][1], "indirect");

@@ -2,12 +2,12 @@
 //! chooses from it what is worth a compiler's work.
 //!
 //! ```text
-//! run ─▶ segment, filled by the library ─▶ gather (symbols) ─▶ FILE ─▶ report: table, JSON, flame graph
-//!                                                                 └──▶ plan: TOML
+//! run ─▶ segment, filled by the library ─▶ aggregate (symbols) ─▶ FILE ─▶ report: table, JSON, flame graph
+//!                                                                    └──▶ plan: TOML
 //! ```
 
+mod aggregate;
 mod file;
-mod gather;
 mod names;
 mod plan;
 mod record;

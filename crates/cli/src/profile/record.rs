@@ -1,7 +1,7 @@
 //! Taking a profile: `hinterland run` with samples in the library.
 
+use super::aggregate::{RunFacts, aggregate};
 use super::file::{PAGES, ProfileFile, Waits};
-use super::gather::{RunFacts, gather};
 use super::{Refusal, ended};
 use crate::advise::pages_of;
 use crate::args::RunArgs;
@@ -168,7 +168,7 @@ impl Taken {
             wait_ns: counters.stall_ns,
         };
         let facts = RunFacts { name: run.program.clone(), path: &program, wall_ns, local_bytes, waits };
-        let mut file = gather(profile, &facts);
+        let mut file = aggregate(profile, &facts);
         file.others.extend(pages.map(|pages| (PAGES.to_owned(), pages)));
         let refuse = |source| Error::Trace { path: shown.clone(), source };
         let text = serde_json::to_string(&file).map_err(|error| refuse(error.into()))?;

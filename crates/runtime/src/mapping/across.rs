@@ -4,7 +4,7 @@
 //! where one fails, what lies before is done. Calls that it makes as a whole (munmap(2), mmap(2) with `MAP_FIXED`) are refused by us
 //! and by it before anything of the far range changes.
 
-use super::gather::{grow, grow_to};
+use super::grow_across::{grow, grow_to};
 use super::mmap::{MapRequest, map_part};
 use super::{Outcome, apply, remap, seal, sync, unmap};
 use crate::region_map::{self, FAR_RANGE, Kind, Run};

@@ -21,7 +21,7 @@ pub(crate) use objects::{allocated, mapped, released, unmapped};
 
 use crate::{ledger, segment};
 use hinterland_abi::profile::{PROFILE_MAGIC, PROFILE_VERSION, Profile};
-use hinterland_abi::{Handed, Settings};
+use hinterland_abi::{HandoverFile, Settings};
 use hinterland_pager::FaultWatch;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -44,7 +44,7 @@ pub(crate) fn begin(settings: &Settings) -> Option<&'static dyn FaultWatch> {
         profile.magic.load(Acquire) == PROFILE_MAGIC && profile.version.load(Acquire) == PROFILE_VERSION
     };
     // SAFETY: a profile consists of atomics.
-    let profile = unsafe { segment::map(settings, &settings.profile_memory, Handed::Profile, is_known) }?;
+    let profile = unsafe { segment::map(settings, &settings.profile_memory, HandoverFile::Profile, is_known) }?;
     if let Err(error) = modules::begin().and_then(|()| objects::begin()) {
         profile.error.set(&error);
         return None;

@@ -99,7 +99,7 @@ pub struct RunFacts<'a> {
 }
 
 /// The file of a profile.
-pub fn gather(profile: &Profile, run: &RunFacts<'_>) -> ProfileFile {
+pub fn aggregate(profile: &Profile, run: &RunFacts<'_>) -> ProfileFile {
     let path = std::fs::canonicalize(run.path).unwrap_or_else(|_| run.path.into());
     let mut names = Names::of(profile);
     let (mut sites, numbers) = sites(profile, &mut names, run.waits.wait_ns);
@@ -203,7 +203,7 @@ struct Alike<'a> {
 /// The sites, that which was waited for longest first, and the place of each of the segment's in this list; `run_ns`: the time in which
 /// all faults were served, also on memory that no site is known of.
 fn sites(profile: &Profile, names: &mut Names<'_>, run_ns: u64) -> (Vec<Site>, HashMap<usize, usize>) {
-    let mut gathered: Vec<Alike<'_>> = Vec::new();
+    let mut aggregated: Vec<Alike<'_>> = Vec::new();
     let mut known: HashMap<SiteKey, usize> = HashMap::new();
     for (number, site) in profile.sites.entries() {
         let all: Vec<Call> = site.frames.get().flat_map(|frame| names.calls(frame)).collect();
@@ -217,13 +217,13 @@ fn sites(profile: &Profile, names: &mut Names<'_>, run_ns: u64) -> (Vec<Site>, H
         };
         let place = |call: &Call| [call.line.map(u64::from), call.column.map(u64::from), call.offset];
         let key = calls.iter().map(|call| (call.module.clone(), call.function.clone(), place(call))).collect();
-        let index = *known.entry((key, kind)).or_insert(gathered.len());
-        if index == gathered.len() {
-            gathered.push(Alike { calls, kind, parts: Vec::new() });
+        let index = *known.entry((key, kind)).or_insert(aggregated.len());
+        if index == aggregated.len() {
+            aggregated.push(Alike { calls, kind, parts: Vec::new() });
         }
-        gathered[index].parts.push((number, site));
+        aggregated[index].parts.push((number, site));
     }
-    let mut sites: Vec<(Site, Vec<usize>)> = gathered
+    let mut sites: Vec<(Site, Vec<usize>)> = aggregated
         .into_iter()
         .map(|Alike { calls, kind, parts }| {
             let numbers = parts.iter().map(|(number, _)| *number).collect();
@@ -371,7 +371,7 @@ mod tests {
         stack.faults.store(64, Relaxed);
         let run =
             RunFacts { name: "./app".into(), path: &program, wall_ns: 100, local_bytes: None, waits: Waits::default() };
-        let file = gather(&profile, &run);
+        let file = aggregate(&profile, &run);
         let shown: Vec<(u64, u64)> = file.functions.iter().map(|f| (f.waits.faults, f.waits.wait_ns)).collect();
         assert_eq!(shown, [(2, 40), (1, 15)]);
         assert!(file.functions[0].name.contains("function_with_a_name"), "{:?}", file.functions[0].name);
