@@ -18,7 +18,7 @@ use crate::sys::Instant;
 use crate::sys::thread;
 use crate::sys::uffd::Partial;
 use crate::tracer::Tracer;
-use crate::watch::{FaultWatch, Place, Served};
+use crate::watch::{CodePosition, FaultWatch, Served};
 use hinterland_abi::bucket_of;
 use hinterland_backend::{LoadItem, Priority};
 use hinterland_paging::{Step, ZERO_PAGES, claim_zeros, is_timed, late_window};
@@ -55,14 +55,14 @@ pub(crate) struct Watched {
     page: PageNo,
     was: State,
     thread: Option<u32>,
-    place: Option<Place>,
+    position: Option<CodePosition>,
 }
 
 impl Watched {
     /// It has been served, in so much time.
     pub(crate) fn served(self, wait_ns: u64) {
-        let Watched { watch, page, was, thread, place } = self;
-        watch.served(Served { page, was, thread, place, wait_ns });
+        let Watched { watch, page, was, thread, position } = self;
+        watch.served(Served { page, was, thread, position, wait_ns });
     }
 }
 
@@ -100,8 +100,8 @@ impl Faults {
         if thread.is_some_and(|thread| self.pages.own_threads.contain(thread)) {
             return None;
         }
-        let place = thread.and_then(|thread| watch.place_of(thread));
-        Some(Watched { watch, page, was: self.pages.table.load(page).state(), thread, place })
+        let position = thread.and_then(|thread| watch.position_of(thread));
+        Some(Watched { watch, page, was: self.pages.table.load(page).state(), thread, position })
     }
 
     /// Counts a fault that was served, and that began then; returns the time that it took, in nanoseconds.

@@ -10,19 +10,17 @@
 //! A loop of one instruction over few pages looks the same. Its pages stay mapped then, too; they count as touched in each
 //! microset, so what is lost is their order.
 
+use crate::watch::CodePosition;
 use hinterland_units::PageNo;
 use std::collections::HashMap;
 
 /// Last pages of a thread that are known: more than any instruction needs. (The most is a gather of 16 words that all straddle
 /// two pages: 32, and the code and stack around it.)
 const RECENT_MAX: usize = 256;
-/// Rounds over the same pages before the thread's place is looked at, and at the same place before they are retained.
+/// Rounds over the same pages before the thread's position is looked at, and at the same position before they are retained.
 const ROUNDS: usize = 2;
 /// Microsets after which retained pages are released that their thread has not faulted on again: it made progress, or has ended.
 const RETAINED_MICROSETS_MAX: u32 = 1024;
-
-/// Where a thread is: stack pointer and instruction.
-pub(crate) type Place = [u64; 2];
 
 /// What is known of one thread.
 #[derive(Default)]
@@ -32,8 +30,8 @@ struct Attempt {
     cycle: Vec<PageNo>,
     /// Faults on pages of a cycle that was complete.
     repeated: usize,
-    place: Option<Place>,
-    /// Faults in a row at that place.
+    position: Option<CodePosition>,
+    /// Faults in a row at that position.
     stood_still: usize,
     retained: bool,
     /// Microsets since the last fault.
@@ -47,8 +45,8 @@ pub(crate) struct ForwardProgress {
 }
 
 impl ForwardProgress {
-    /// `thread` faults on `page`; `place` tells where the thread is, at some cost.
-    pub(crate) fn fault(&mut self, thread: u32, page: PageNo, place: impl FnOnce() -> Option<Place>) {
+    /// `thread` faults on `page`; `position` tells where the thread is, at some cost.
+    pub(crate) fn fault(&mut self, thread: u32, page: PageNo, position: impl FnOnce() -> Option<CodePosition>) {
         let attempt = self.threads.entry(thread).or_default();
         attempt.microsets = 0;
         if !attempt.recent.contains(&page) {
@@ -64,7 +62,7 @@ impl ForwardProgress {
         } else {
             attempt.repeated += 1;
             if attempt.repeated >= ROUNDS * attempt.cycle.len() {
-                attempt.look(place());
+                attempt.look(position());
             }
         }
     }
@@ -85,12 +83,12 @@ impl ForwardProgress {
 }
 
 impl Attempt {
-    fn look(&mut self, place: Option<Place>) {
-        // A place that cannot be seen counts as the same one: to retain pages does no harm.
-        if place == self.place {
+    fn look(&mut self, position: Option<CodePosition>) {
+        // A position that cannot be seen counts as the same one: to retain pages does no harm.
+        if position == self.position {
             self.stood_still += 1;
         } else {
-            (self.place, self.stood_still, self.retained) = (place, 0, false);
+            (self.position, self.stood_still, self.retained) = (position, 0, false);
         }
         self.retained |= self.stood_still >= ROUNDS * self.cycle.len();
     }
@@ -100,7 +98,7 @@ impl Attempt {
 mod tests {
     use super::*;
 
-    /// Faults on `pages` in turn at one place, in a microset of one page, until all of them are mapped; returns how many.
+    /// Faults on `pages` in turn at one position, in a microset of one page, until all of them are mapped; returns how many.
     fn faults_until_mapped(pages: u32) -> usize {
         let mut progress = ForwardProgress::default();
         let mut faults = 0;

@@ -91,7 +91,7 @@ pub use proportional_share::SharedBytes;
 pub use range::NotReplaced;
 pub use state::State;
 pub use tracer::{DiscardCause, Recorder, Trace};
-pub use watch::{FaultWatch, Place, Served};
+pub use watch::{CodePosition, FaultWatch, Served};
 
 /// First address of the far range: fixed, so that a filter, a tape or a debugger recognises a far pointer. Above the addresses that
 /// allocators wish at random (46 bits: V8, PartitionAlloc), below those of executables (`0x5555_5555_4000`).

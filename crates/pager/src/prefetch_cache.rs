@@ -23,7 +23,7 @@ use crate::sys::Instant;
 use crate::sys::sync::{Mutex, MutexGuard};
 use hinterland_abi::bucket_of;
 use hinterland_paging::{
-    CachedSlots, Dropped, GiveBack, KEY_SLOTS, Place, SlotBody, Step, TakenSlot, make_room, pages_for_windows,
+    CachedSlots, Dropped, GiveBack, KEY_SLOTS, KeyPageState, SlotBody, Step, TakenSlot, make_room, pages_for_windows,
     take_slot, waiting_pages_max,
 };
 use hinterland_policy::{Prefetch, Source};
@@ -190,20 +190,20 @@ impl PrefetchCache {
     }
 
     /// More pages were mapped with a page that was left waiting: they are used when it is, or were if it was. Where it is.
-    pub(crate) fn mapped_with(&self, page: PageNo, mapped: u32) -> Place {
+    pub(crate) fn mapped_with(&self, page: PageNo, mapped: u32) -> KeyPageState {
         // No thread gives the slot to another page meanwhile.
         let _taking = self.taking();
         let entry = self.pages.table.load(page);
         if let Some(SwapCached::Prefetched(slot)) = self.pages.look_swap_cached(page, entry) {
             // A thread that uses the page in this moment takes the count away.
             self.record(slot).mapped.fetch_add(mapped, Relaxed);
-            return Place::Waiting;
+            return KeyPageState::Waiting;
         }
         if entry.state() != State::Resident {
-            return Place::Elsewhere;
+            return KeyPageState::Elsewhere;
         }
         self.pages.row().prefetch_hits.fetch_add(mapped.into(), Relaxed);
-        Place::Resident
+        KeyPageState::Resident
     }
 
     /// A slot that no page points at.

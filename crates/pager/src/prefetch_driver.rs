@@ -17,7 +17,7 @@ use crate::sys::sync::{Mutex, MutexGuard};
 use crate::sys::thread;
 use hinterland_abi::{ACTIVITIES_MAX, ActivityRow, Counter, Ledger, ProcessRow, REGION_PAGES};
 use hinterland_paging::Step;
-use hinterland_policy::tape::{Place, Places, TapeFigures, Tapes};
+use hinterland_policy::tape::{PageLocalities, PageLocality, TapeFigures, Tapes};
 use hinterland_policy::{
     Arbiter, BlockFigures, Blocks, Choice, DemandLoad, Granularity, HintBatch, HintFigures, InFlight, Pattern,
     Prefetch, PrefetchWindow, Recent, Request, Source, Thread, Wanted,
@@ -317,16 +317,16 @@ impl PrefetchDriver {
     }
 }
 
-impl Places for PrefetchDriver {
-    fn place(&self, page: PageNo) -> Place {
+impl PageLocalities for PrefetchDriver {
+    fn locality(&self, page: PageNo) -> PageLocality {
         let state = (page.0 < self.pages.count).then(|| self.pages.table.load(page).state());
         match state {
-            Some(State::Untouched) => Place::Untouched,
-            Some(State::Remote) => Place::Remote,
+            Some(State::Untouched) => PageLocality::Untouched,
+            Some(State::Remote) => PageLocality::Remote,
             // Foreign pages are not fetched either.
-            Some(State::Resident | State::Foreign | State::Sectioned) | None => Place::Mapped,
+            Some(State::Resident | State::Foreign | State::Sectioned) | None => PageLocality::Mapped,
             Some(State::SwapCached | State::Fetching | State::Leaving | State::WritingBack | State::Changing) => {
-                Place::Between
+                PageLocality::Between
             }
         }
     }

@@ -31,8 +31,8 @@ use crate::sys::{Instant, thread};
 use crate::thread_state::ThreadState;
 use hinterland_backend::{LoadError, LoadItem, Priority};
 use hinterland_paging::{
-    Claimed, Frames, HELP_PAGES, LANDING_PAGES, MappedPages, PendingWindow, Place, Pushed, Step, Urgency, WindowBody,
-    WindowQueue, batch_pages, claim_batch, claim_next_batch, runs_of,
+    Claimed, Frames, HELP_PAGES, KeyPageState, LANDING_PAGES, MappedPages, PendingWindow, Pushed, Step, Urgency,
+    WindowBody, WindowQueue, batch_pages, claim_batch, claim_next_batch, runs_of,
 };
 use hinterland_policy::{Arrival, DemandLoad, Prefetch};
 use hinterland_sys::SysError;
@@ -608,7 +608,7 @@ impl ReadAhead {
         self.driver.mapped_without_key(wanted, mapped.take_without_key(wanted));
         let report = self.queue.with(|queue| mapped.finish(queue, of, u32::try_from(pages).unwrap_or(u32::MAX)));
         self.count_block_pages();
-        let key_is = report.map_or(Place::Elsewhere, |(key, pages)| self.cache.mapped_with(key, pages));
+        let key_is = report.map_or(KeyPageState::Elsewhere, |(key, pages)| self.cache.mapped_with(key, pages));
         self.cache.arrived(pages);
         turn.note(|| Step::Mapped { pages: u32::try_from(pages).unwrap_or(0), key_is, report });
         drop(turn);

@@ -266,7 +266,7 @@ impl Tracer {
         if !self.admits(&mut microset, page, state == State::Untouched) {
             return;
         }
-        microset.progress.fault(fault.thread, page, || thread::place_of(fault.thread));
+        microset.progress.fault(fault.thread, page, || thread::code_position_of(fault.thread));
         let bound =
             u64::from(microset.trace.microset_pages).min(self.local.shared_budget.budget().0 / BUDGET_PART).max(1);
         let full = microset.touches.len() as u64 >= bound && !microset.members.contains(&page);

@@ -4,7 +4,7 @@ use crate::state::State;
 use hinterland_units::PageNo;
 
 /// Where a thread stands: stack pointer and instruction pointer.
-pub type Place = [u64; 2];
+pub type CodePosition = [u64; 2];
 
 /// A fault that was served.
 #[derive(Clone, Copy, Debug)]
@@ -15,8 +15,8 @@ pub struct Served {
     pub was: State,
     /// The kernel's id of the thread that waited for a monitor; `None`: the calling thread.
     pub thread: Option<u32>,
-    /// What `FaultWatch::place_of` said.
-    pub place: Option<Place>,
+    /// What `FaultWatch::position_of` said.
+    pub position: Option<CodePosition>,
     /// Time in which it was served.
     pub wait_ns: u64,
 }
@@ -26,7 +26,7 @@ pub struct Served {
 pub trait FaultWatch: Sync {
     /// A monitor is about to serve a fault of this thread, which waits in the kernel: where it stands, if that is to be known of this
     /// fault.
-    fn place_of(&self, thread: u32) -> Option<Place>;
+    fn position_of(&self, thread: u32) -> Option<CodePosition>;
 
     /// A fault has been served.
     fn served(&self, fault: Served);

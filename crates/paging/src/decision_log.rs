@@ -45,7 +45,7 @@ fn word(head: &[u8; HEAD_BYTES], at: usize) -> u64 {
 
 /// Where the key page of a batch was when the batch was complete.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum KeyPageState {
     /// Gone, or just being used.
     Elsewhere,
     /// It waits, unmapped.
@@ -332,7 +332,7 @@ steps! {
         /// Pages of the batch.
         pages: u32,
         /// Where the key page is.
-        key_is: Place,
+        key_is: KeyPageState,
         /// The key page, and how many were mapped beside it.
         report: Option<(PageNo, u32)>,
     }
@@ -541,7 +541,7 @@ mod tests {
                 mapped: 1,
             },
             Step::Blocks { granularity: "auto".into(), pages: None },
-            Step::Mapped { pages: 3, key_is: Place::Resident, report: Some((PageNo(4), 2)) },
+            Step::Mapped { pages: 3, key_is: KeyPageState::Resident, report: Some((PageNo(4), 2)) },
         ];
         let entries = steps.into_iter().zip(0..).map(|(step, thread)| Entry { thread: thread * 100, step }).collect();
         Log { entries, is_full: true }

@@ -29,7 +29,7 @@ mod victims;
 mod window_queue;
 
 pub use account::{Account, BOUND_MIN, margin, reserve};
-pub use decision_log::{Begin, Entry, GiveBack, HEAD_BYTES, Log, LogError, Place, Step, entry_bytes, head};
+pub use decision_log::{Begin, Entry, GiveBack, HEAD_BYTES, KeyPageState, Log, LogError, Step, entry_bytes, head};
 pub use departure::{Way, by_copy, runs_of_victims, ways};
 pub use dirty_share::{JUDGED_PAGES, PATCH_GRANULES_MAX, hashed_of};
 pub use fault_path::FaultPath;

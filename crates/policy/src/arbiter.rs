@@ -13,7 +13,7 @@
 //!
 //! What should leave comes from the same tapes, by the eviction policy that [`Arbiter::following`] returns.
 
-use crate::tape::{ByTape, Places, SharedHolds, TapeFigures, TapeProgress, Tapes};
+use crate::tape::{ByTape, PageLocalities, SharedHolds, TapeFigures, TapeProgress, Tapes};
 use crate::{
     Block, BlockFigures, BlockSource, Blocks, Choice, DemandLoad, EvictionPolicy, Granularity, HintBatch, HintFigures,
     HintSource, InFlight, Prefetch, PrefetchWindow, Prefetcher, Request, Source, Thread, WindowBound,
@@ -97,24 +97,37 @@ impl Arbiter {
     }
 
     /// A request of `thread` for `page` reached the pager. What is asked for may be there already.
-    pub fn requested(&mut self, page: PageNo, request: Request, thread: Thread, places: &dyn Places) -> Wanted {
-        let mut wanted = self.requested_of_others(page, request, thread, places);
+    pub fn requested(
+        &mut self,
+        page: PageNo,
+        request: Request,
+        thread: Thread,
+        localities: &dyn PageLocalities,
+    ) -> Wanted {
+        let mut wanted = self.requested_of_others(page, request, thread, localities);
         if request == Request::Major && !wanted.is_on_tape && !self.blocks.is_off() {
             let (is_beside, link) = (wanted.window.is_some(), self.hints.link());
-            wanted.block = self.blocks.demanded(page, is_beside, places.block_pages(), link, places.budget_pages());
+            wanted.block =
+                self.blocks.demanded(page, is_beside, localities.block_pages(), link, localities.budget_pages());
         }
         wanted
     }
 
     /// What the prefetcher and the tapes say.
-    fn requested_of_others(&mut self, page: PageNo, request: Request, thread: Thread, places: &dyn Places) -> Wanted {
+    fn requested_of_others(
+        &mut self,
+        page: PageNo,
+        request: Request,
+        thread: Thread,
+        localities: &dyn PageLocalities,
+    ) -> Wanted {
         let Some(tapes) = &mut self.tapes else {
             return Wanted { window: self.prefetcher.requested(page, request, thread), ..Wanted::default() };
         };
         let is_first = request == Request::FirstTouch;
         let zeros = if is_first { self.prefetcher.requested(page, request, thread) } else { None };
         let mut batches = Vec::new();
-        let progress = tapes.requested(page, request, thread, zeros.as_ref(), places, &mut batches);
+        let progress = tapes.requested(page, request, thread, zeros.as_ref(), localities, &mut batches);
         let window = match progress {
             TapeProgress::OffTape if !is_first => self.prefetcher.requested(page, request, thread),
             TapeProgress::OffTape | TapeProgress::WillFault => zeros,

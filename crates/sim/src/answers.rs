@@ -1,7 +1,7 @@
 //! What a decision log says of a run's pages, where the machine would look at its own: in a run other threads, the kernel and pins decide
 //! whether a page can be claimed.
 
-use hinterland_paging::{Claim, GiveBack, Place};
+use hinterland_paging::{Claim, GiveBack, KeyPageState};
 use std::collections::VecDeque;
 
 /// For one decision; what is left of them afterwards was not asked for.
@@ -12,7 +12,7 @@ pub(crate) struct Answers {
     /// Of attempts to give pages back that wait.
     pub(crate) gave_back: VecDeque<GiveBack>,
     /// Where the key page is.
-    pub(crate) key_is: Option<Place>,
+    pub(crate) key_is: Option<KeyPageState>,
     /// Something was asked that the log has no answer to, or that the machine's own pages contradict.
     pub(crate) in_vain: bool,
 }

@@ -17,8 +17,8 @@ use crate::page::{Page, State};
 use crate::{Costs, FaultPath, LOCAL_PAGES_MIN, Setup, Workload};
 use hinterland_backend::{Duplex, LinkModel, LinkShare};
 use hinterland_paging::{
-    Begin, Claimed, Dropped, Entry, GiveBack, HELP_PAGES, LANDING_PAGES, Log, MappedPages, PendingWindow, Place, Step,
-    make_room,
+    Begin, Claimed, Dropped, Entry, GiveBack, HELP_PAGES, KeyPageState, LANDING_PAGES, Log, MappedPages, PendingWindow,
+    Step, make_room,
 };
 use hinterland_policy::{Arbiter, Arrival, Blocks, Granularity, Prefetch, Thread, make, make_prefetcher};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES, PageCount, PageNo};
@@ -404,7 +404,7 @@ impl Replay<'_> {
         if let Step::Mapped { pages, key_is, .. } = step {
             let Some((of, mapped)) = in_hand.mapping.take() else { return (step.clone(), false) };
             self.answer(&[], &[]);
-            let key_is_known = Some(*key_is).filter(|key_is| *key_is != Place::Elsewhere);
+            let key_is_known = Some(*key_is).filter(|key_is| *key_is != KeyPageState::Elsewhere);
             self.machine.answers.iter_mut().for_each(|answers| answers.key_is = key_is_known);
             let report = self.machine.batch_is_mapped(mapped, &of, *pages);
             return (Step::Mapped { pages: *pages, key_is: *key_is, report }, true);

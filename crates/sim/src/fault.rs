@@ -5,26 +5,26 @@ use crate::page::{Marks, Page, State};
 use crate::{Touch, Workload};
 use hinterland_backend::Priority;
 use hinterland_paging::{Urgency, ZERO_PAGES, claim_zeros, is_timed, late_window};
-use hinterland_policy::tape::{self, Place};
+use hinterland_policy::tape::{self, PageLocality};
 use hinterland_policy::{Arrival, Prefetch, PrefetchWindow, Request, Thread, Wanted};
 use hinterland_units::PageNo;
 
 /// The pages as the arbiter sees them.
-struct Places<'a> {
+struct PageLocalities<'a> {
     work: &'a Workload,
     pages: &'a [Page],
     budget_pages: u64,
     block_pages: u32,
 }
 
-impl tape::Places for Places<'_> {
-    fn place(&self, page: PageNo) -> Place {
-        let Some(slot) = self.work.slot(page) else { return Place::Untouched };
+impl tape::PageLocalities for PageLocalities<'_> {
+    fn locality(&self, page: PageNo) -> PageLocality {
+        let Some(slot) = self.work.slot(page) else { return PageLocality::Untouched };
         match self.pages[slot as usize].state {
-            State::Untouched => Place::Untouched,
-            State::Resident | State::Unused => Place::Mapped,
-            State::Remote => Place::Remote,
-            State::SwapCached | State::PrefetchCached | State::Fetching | State::WritingBack => Place::Between,
+            State::Untouched => PageLocality::Untouched,
+            State::Resident | State::Unused => PageLocality::Mapped,
+            State::Remote => PageLocality::Remote,
+            State::SwapCached | State::PrefetchCached | State::Fetching | State::WritingBack => PageLocality::Between,
         }
     }
 
@@ -214,8 +214,8 @@ impl Machine<'_> {
     /// Tells the arbiter of a request; what is to be fetched, or mapped as zeros, ahead.
     pub(crate) fn requested_by(&mut self, thread: Thread, page: PageNo, request: Request) -> Wanted {
         let (budget_pages, block_pages) = (self.account.budget().0, self.block_pages());
-        let places = Places { work: self.work, pages: &self.pages, budget_pages, block_pages };
-        self.arbiter.requested(page, request, thread, &places)
+        let localities = PageLocalities { work: self.work, pages: &self.pages, budget_pages, block_pages };
+        self.arbiter.requested(page, request, thread, &localities)
     }
 
     /// Asks the read-ahead thread for what is wanted; as [`Machine::request_ahead`].

@@ -8,8 +8,8 @@ use crate::page::{Marks, State};
 use crate::reclaim::Work;
 use hinterland_backend::{DEMAND_LANES, Priority};
 use hinterland_paging::{
-    Claimed, Frames, HELP_PAGES, LANDING_PAGES, MappedPages, PendingWindow, Place, TakenSlot, Urgency, WindowBody,
-    WindowQueue, batch_pages, claim_batch, claim_next_batch, pages_for_windows, runs_of,
+    Claimed, Frames, HELP_PAGES, KeyPageState, LANDING_PAGES, MappedPages, PendingWindow, TakenSlot, Urgency,
+    WindowBody, WindowQueue, batch_pages, claim_batch, claim_next_batch, pages_for_windows, runs_of,
 };
 use hinterland_policy::{DemandLoad, InFlight, Prefetch};
 use hinterland_units::PageNo;
@@ -370,27 +370,27 @@ impl Machine<'_> {
         let report = mapped.finish(&mut self.read_ahead.windows, of, pages);
         if let Some((key, pages)) = report {
             match self.key_is(key) {
-                Place::Waiting => self.prefetch_cache.mapped_with(self.work.slot(key), pages),
-                Place::Resident => self.figures.hits_inferred += u64::from(pages),
-                Place::Elsewhere => {}
+                KeyPageState::Waiting => self.prefetch_cache.mapped_with(self.work.slot(key), pages),
+                KeyPageState::Resident => self.figures.hits_inferred += u64::from(pages),
+                KeyPageState::Elsewhere => {}
             }
         }
         self.check_prefetch_cache(of);
         report
     }
 
-    fn key_is(&mut self, key: PageNo) -> Place {
+    fn key_is(&mut self, key: PageNo) -> KeyPageState {
         let slot = self.work.slot(key);
         if let Some(answers) = &mut self.answers {
-            let place = answers.key_is.take().unwrap_or(Place::Elsewhere);
-            let is_known = place != Place::Waiting || slot.is_some_and(|slot| self.prefetch_cache.has(slot));
+            let state = answers.key_is.take().unwrap_or(KeyPageState::Elsewhere);
+            let is_known = state != KeyPageState::Waiting || slot.is_some_and(|slot| self.prefetch_cache.has(slot));
             answers.in_vain |= !is_known;
-            return if is_known { place } else { Place::Elsewhere };
+            return if is_known { state } else { KeyPageState::Elsewhere };
         }
         match slot.map(|slot| self.pages[slot as usize].state) {
-            Some(State::PrefetchCached) => Place::Waiting,
-            Some(State::Resident) => Place::Resident,
-            _ => Place::Elsewhere,
+            Some(State::PrefetchCached) => KeyPageState::Waiting,
+            Some(State::Resident) => KeyPageState::Resident,
+            _ => KeyPageState::Elsewhere,
         }
     }
 }

@@ -442,14 +442,14 @@ pub fn write_stderr(message: &str) {
 
 /// Stack pointer and instruction pointer of a thread of this process that waits in the kernel; `None` when it runs, or the
 /// kernel does not say.
-pub fn place_of(thread: u32) -> Option<[u64; 2]> {
+pub fn code_position_of(thread: u32) -> Option<[u64; 2]> {
     let read = || std::fs::read_to_string(format!("/proc/self/task/{thread}/syscall"));
-    place_in(&confinement::with_files(read)?.ok()?)
+    code_position_in(&confinement::with_files(read)?.ok()?)
 }
 
 /// What a thread's file `syscall` says (proc_pid_syscall(5)): "NUMBER six-arguments SP PC" in a system call, "-1 SP PC" in a fault,
 /// "running".
-pub fn place_in(line: &str) -> Option<[u64; 2]> {
+pub fn code_position_in(line: &str) -> Option<[u64; 2]> {
     let mut words = line.split_ascii_whitespace().rev();
     let mut number = || u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
     let (instruction, stack) = (number()?, number()?);

@@ -1,6 +1,6 @@
 //! How numbers, choices and lists are written to a decision log: numbers as LEB128, choices by their place in a list, lists after their length.
 
-use super::{GiveBack, Place};
+use super::{GiveBack, KeyPageState};
 use crate::{Urgency, Way};
 use hinterland_policy::{Arrival, Block, HintBatch, Prefetch, PrefetchWindow, Request, TapeBatch, Unmapped};
 use hinterland_units::PageNo;
@@ -83,7 +83,7 @@ one_of! {
     Request: FirstTouch, Major, Minor, PrefetchHit;
     Urgency: Ahead, Now;
     Way: Copy, Move;
-    Place: Elsewhere, Waiting, Resident;
+    KeyPageState: Elsewhere, Waiting, Resident;
     GiveBack: Busy, Unused, Stale;
 }
 

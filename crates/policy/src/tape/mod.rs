@@ -114,7 +114,7 @@ pub struct TapeLookahead {
 
 /// Where a page is, as far as it matters for a tape.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum PageLocality {
     /// It has no content.
     Untouched,
     /// The program can use it without a fault.
@@ -126,9 +126,9 @@ pub enum Place {
 }
 
 /// The pages of a body, as the arbiter sees them. Other threads may change them meanwhile.
-pub trait Places {
+pub trait PageLocalities {
     /// Where a page is.
-    fn place(&self, page: PageNo) -> Place;
+    fn locality(&self, page: PageNo) -> PageLocality;
 
     /// Local memory of the program.
     fn budget_pages(&self) -> u64;

@@ -14,7 +14,7 @@
 //! many. So a wrong tape costs little.
 
 use super::page_set::SetPlace;
-use super::{BUDGET_PART, PageSet, Place, Places, SharedHolds, TapeFigures, TapeKind, TapeProgress};
+use super::{BUDGET_PART, PageLocalities, PageLocality, PageSet, SharedHolds, TapeFigures, TapeKind, TapeProgress};
 use crate::{Prefetch, PrefetchWindow, Request, TapeBatch, Thread};
 use hinterland_units::PageNo;
 use std::collections::HashSet;
@@ -227,10 +227,10 @@ impl SetSource {
     }
 
     /// Asks for batches of the present phase's set, as far as those on the way leave room.
-    fn ask(&mut self, places: &dyn Places, out: &mut Vec<Prefetch>) {
+    fn ask(&mut self, localities: &dyn PageLocalities, out: &mut Vec<Prefetch>) {
         let Some(present) = self.present.as_mut().filter(|present| !present.is_whole) else { return };
-        present.on_way.retain(|batch| batch.pages > 0 && places.place(batch.last) == Place::Remote);
-        let (set, budget) = (&self.phases[present.phase], places.budget_pages());
+        present.on_way.retain(|batch| batch.pages > 0 && localities.locality(batch.last) == PageLocality::Remote);
+        let (set, budget) = (&self.phases[present.phase], localities.budget_pages());
         let (most, ahead) = (set_pages_max(budget), (budget / BUDGET_PART).clamp(1, AHEAD_PAGES_MAX));
         let batch = (set.pages() / BATCHES).clamp(BATCH_PAGES.0, BATCH_PAGES.1).min(ahead);
         let mut holds = self.holds.lock();
@@ -244,13 +244,13 @@ impl SetSource {
                     break;
                 };
                 looked_at += 1;
-                let place = places.place(page);
-                if place == Place::Untouched {
+                let locality = localities.locality(page);
+                if locality == PageLocality::Untouched {
                     continue;
                 }
-                holds.hold(page, place == Place::Mapped, present.phase);
+                holds.hold(page, locality == PageLocality::Mapped, present.phase);
                 present.held.push(page);
-                pages.extend((place == Place::Remote).then_some(page));
+                pages.extend((locality == PageLocality::Remote).then_some(page));
             }
             let Some(key) = pages.last().copied() else { continue };
             present.on_way.push(OnWay { first: pages[0], last: key, pages: pages.len() as u64 });
@@ -279,12 +279,12 @@ impl TapeKind for SetSource {
         request: Request,
         _thread: Thread,
         _zeros: Option<&PrefetchWindow>,
-        places: &dyn Places,
+        localities: &dyn PageLocalities,
         out: &mut Vec<Prefetch>,
     ) -> TapeProgress {
         self.let_go();
         if self.is_of_set(page, request) || self.begins(page, request) {
-            self.ask(places, out);
+            self.ask(localities, out);
         }
         TapeProgress::OffTape
     }

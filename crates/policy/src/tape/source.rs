@@ -6,8 +6,8 @@
 
 use super::cursor::Cursor;
 use super::{
-    BUDGET_PART, Place, Places, SharedHolds, TapeArrival, TapeDeparture, TapeFigures, TapeKind, TapeLookahead,
-    ThreadTape,
+    BUDGET_PART, PageLocalities, PageLocality, SharedHolds, TapeArrival, TapeDeparture, TapeFigures, TapeKind,
+    TapeLookahead, ThreadTape,
 };
 use crate::{Prefetch, PrefetchWindow, Request, TapeBatch, Thread};
 use hinterland_units::PageNo;
@@ -225,7 +225,13 @@ impl TapeSource {
 
     /// A page is going to be mapped: if it is a key page of another thread, that one's comes to the next (3PO §3.4). Its tape goes on as
     /// if it had been there, if no other key page will tell.
-    fn key_is_taken(&mut self, page: PageNo, by: Option<usize>, places: &dyn Places, out: &mut Vec<Prefetch>) {
+    fn key_is_taken(
+        &mut self,
+        page: PageNo,
+        by: Option<usize>,
+        localities: &dyn PageLocalities,
+        out: &mut Vec<Prefetch>,
+    ) {
         let Some(asked) = self.asked.get_mut(&page).filter(|asked| asked.is_key && Some(asked.thread) != by) else {
             return;
         };
@@ -236,7 +242,7 @@ impl TapeSource {
             cursor.key_is_taken(at);
         }
         if !track.has_left {
-            self.ask(thread, None, places, out);
+            self.ask(thread, None, localities, out);
         }
     }
 
@@ -331,19 +337,25 @@ impl TapeSource {
     }
 
     /// Pages to ask for ahead of a thread, how many at a time, and how many may be fetched ahead of it at most.
-    fn lookahead(&self, index: usize, places: &dyn Places) -> (usize, usize, usize) {
+    fn lookahead(&self, index: usize, localities: &dyn PageLocalities) -> (usize, usize, usize) {
         let planned = self.cursors[index].0.ahead_pages;
         let batch = self.lookahead.batch_pages.unwrap_or(planned / BATCH_PART);
         let ahead = self.lookahead.lookahead_pages.unwrap_or(planned - planned / BATCH_PART).saturating_add(batch);
-        let most = u32::try_from(places.budget_pages() / BUDGET_PART / self.following.max(1)).unwrap_or(u32::MAX);
+        let most = u32::try_from(localities.budget_pages() / BUDGET_PART / self.following.max(1)).unwrap_or(u32::MAX);
         let (ahead, most) = (ahead.min(most).max(1), most.max(1));
         (ahead as usize, batch.clamp(1, ahead.div_ceil(2)) as usize, most as usize)
     }
 
     /// Asks for batches, as far as they are not too far ahead; further where no fault would tell where the thread is (3PO §3.3: the next
     /// key page is the first that is not mapped). What was to leave for them, and is not used any longer, may leave.
-    fn ask(&mut self, index: usize, zeros: Option<&PrefetchWindow>, places: &dyn Places, out: &mut Vec<Prefetch>) {
-        self.ask_for_batches(index, zeros, places, out);
+    fn ask(
+        &mut self,
+        index: usize,
+        zeros: Option<&PrefetchWindow>,
+        localities: &dyn PageLocalities,
+        out: &mut Vec<Prefetch>,
+    ) {
+        self.ask_for_batches(index, zeros, localities, out);
         let holds = self.holds.clone();
         let mut holds = holds.lock();
         let cursor = &mut self.cursors[index].0;
@@ -357,10 +369,10 @@ impl TapeSource {
         &mut self,
         index: usize,
         zeros: Option<&PrefetchWindow>,
-        places: &dyn Places,
+        localities: &dyn PageLocalities,
         out: &mut Vec<Prefetch>,
     ) {
-        let (ahead, batch, most) = self.lookahead(index, places);
+        let (ahead, batch, most) = self.lookahead(index, localities);
         if let Some(zeros) = zeros {
             self.cursors[index].0.will_not_fault(|page| zeros.contains(page));
         }
@@ -376,7 +388,7 @@ impl TapeSource {
                 return;
             }
             let is_zeros = |page| zeros.is_some_and(|zeros| zeros.contains(page));
-            let (pages, key) = self.next_batch(index, batch.min(room), ahead, is_zeros, places);
+            let (pages, key) = self.next_batch(index, batch.min(room), ahead, is_zeros, localities);
             if self.cursors[index].0.asked() == asked {
                 return;
             }
@@ -399,7 +411,7 @@ impl TapeSource {
         batch: usize,
         ahead: usize,
         is_zeros: impl Fn(PageNo) -> bool,
-        places: &dyn Places,
+        localities: &dyn PageLocalities,
     ) -> (Vec<PageNo>, Option<PageNo>) {
         let (mut pages, mut key, mut key_of_another) = (Vec::new(), None, None);
         let holds = self.holds.clone();
@@ -417,12 +429,12 @@ impl TapeSource {
             }
             let Some(coming) = cursor.ask_next() else { break };
             let TapeArrival { page, own, .. } = coming.arrival;
-            let place = places.place(page);
-            holds.hold(page, place == Place::Mapped, index);
+            let locality = localities.locality(page);
+            holds.hold(page, locality == PageLocality::Mapped, index);
             // Another batch may bring it.
             let is_free = !self.asked.contains_key(&page);
-            coming.is_fetched = is_free && matches!(place, Place::Remote | Place::Between);
-            let can_tell = coming.is_fetched && place == Place::Remote;
+            coming.is_fetched = is_free && matches!(locality, PageLocality::Remote | PageLocality::Between);
+            let can_tell = coming.is_fetched && locality == PageLocality::Remote;
             let is_key = can_tell && own && key.is_none();
             if coming.is_fetched {
                 self.asked.insert(page, Asked { thread: index, is_key });
@@ -433,7 +445,7 @@ impl TapeSource {
             } else if can_tell && !own {
                 key_of_another.get_or_insert((at, page));
             }
-            cursor.set_will_fault(at, is_key || own && place == Place::Untouched && !is_zeros(page));
+            cursor.set_will_fault(at, is_key || own && locality == PageLocality::Untouched && !is_zeros(page));
         }
         if let Some((at, page)) = key_of_another.filter(|_| is_last && !cursor.will_fault()) {
             self.asked.insert(page, Asked { thread: index, is_key: true });
@@ -459,11 +471,11 @@ impl TapeKind for TapeSource {
         request: Request,
         thread: Thread,
         zeros: Option<&PrefetchWindow>,
-        places: &dyn Places,
+        localities: &dyn PageLocalities,
         out: &mut Vec<Prefetch>,
     ) -> TapeProgress {
         let assignment = self.assignment_of(thread, page);
-        self.key_is_taken(page, assignment, places, out);
+        self.key_is_taken(page, assignment, localities, out);
         let Some(index) = assignment else { return TapeProgress::OffTape };
         match self.cursors[index].1.has_left {
             false => self.follow(index, page, request),
@@ -472,7 +484,7 @@ impl TapeKind for TapeSource {
         if self.cursors[index].1.has_left {
             return TapeProgress::OffTape;
         }
-        self.ask(index, zeros, places, out);
+        self.ask(index, zeros, localities, out);
         if self.cursors[index].0.will_fault() { TapeProgress::WillFault } else { TapeProgress::Lost }
     }
 

@@ -1,6 +1,6 @@
 //! The tape of a program, of either kind, as one source of the arbiter: what it holds, and in which of the program's intervals it is followed.
 
-use super::{Places, SharedHolds, TapeFigures, TapeProgress};
+use super::{PageLocalities, SharedHolds, TapeFigures, TapeProgress};
 use crate::{Prefetch, PrefetchWindow, Request, Thread};
 use hinterland_units::PageNo;
 
@@ -19,7 +19,7 @@ pub trait TapeKind: Send {
         request: Request,
         thread: Thread,
         zeros: Option<&PrefetchWindow>,
-        places: &dyn Places,
+        localities: &dyn PageLocalities,
         out: &mut Vec<Prefetch>,
     ) -> TapeProgress;
 
@@ -68,13 +68,13 @@ impl Tapes {
         request: Request,
         thread: Thread,
         zeros: Option<&PrefetchWindow>,
-        places: &dyn Places,
+        localities: &dyn PageLocalities,
         out: &mut Vec<Prefetch>,
     ) -> TapeProgress {
         if self.is_paused {
             return TapeProgress::OffTape;
         }
-        self.kind.requested(page, request, thread, zeros, places, out)
+        self.kind.requested(page, request, thread, zeros, localities, out)
     }
 
     /// An interval begins, the program's `number`-th from 1; `follow`: its tapes are to be followed. Whether they are: tapes of all of the

@@ -15,12 +15,12 @@ pub(super) struct World {
     pub(super) majors: u32,
 }
 
-impl Places for World {
-    fn place(&self, page: PageNo) -> Place {
+impl PageLocalities for World {
+    fn locality(&self, page: PageNo) -> PageLocality {
         match page.0 {
-            page if self.remote.contains(&page) => Place::Remote,
-            page if self.keys.contains(&page) => Place::Between,
-            _ => Place::Mapped,
+            page if self.remote.contains(&page) => PageLocality::Remote,
+            page if self.keys.contains(&page) => PageLocality::Between,
+            _ => PageLocality::Mapped,
         }
     }
 
@@ -276,9 +276,9 @@ fn spare(policy: &mut Box<dyn EvictionPolicy>, count: usize) -> Vec<u32> {
 /// Pages that have no content before they are touched, one after the other.
 struct Fresh;
 
-impl Places for Fresh {
-    fn place(&self, _page: PageNo) -> Place {
-        Place::Untouched
+impl PageLocalities for Fresh {
+    fn locality(&self, _page: PageNo) -> PageLocality {
+        PageLocality::Untouched
     }
 
     fn budget_pages(&self) -> u64 {

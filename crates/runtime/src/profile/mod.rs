@@ -1,7 +1,7 @@
 //! A profile: where the program waits for far memory, by which calls it came there, and where that memory was allocated.
 //!
 //! ```text
-//! fault ─▶ watch ─▶ place (registers of the signal, or /proc on the monitor path) ─▶ walk ─▶ rules (.eh_frame) ─▶ modules
+//! fault ─▶ watch ─▶ code_position (registers of the signal, or /proc on the monitor path) ─▶ walk ─▶ rules (.eh_frame) ─▶ modules
 //!              └──▶ objects: page ─▶ site ◄── malloc, mmap (large ones all, small ones sampled) ─▶ walk
 //! ```
 //! Everything goes to tables in memory of the launcher's (`hinterland_abi::profile`), which names functions when the run has ended.
@@ -10,9 +10,9 @@
 //! lock that interrupted code may hold, resolves no symbol, and reads stacks by a call that fails where an instruction would fault; far
 //! memory not at all, so stacks that are far have no calls.
 
+mod code_position;
 mod modules;
 mod objects;
-mod place;
 mod rules;
 mod walk;
 mod watch;
@@ -63,5 +63,5 @@ pub(crate) fn heap_begins() {
 
 /// In the child of a fork, whose threads are others.
 pub(crate) fn begin_child() {
-    place::close();
+    code_position::close();
 }

@@ -5,10 +5,10 @@
 //! A fault in libc (copying, comparing) is its caller's, where that can be seen.
 
 use super::walk::{Registers, out_of_libc, walk};
-use super::{ONE_IN, modules, objects, place, profile};
+use super::{ONE_IN, code_position, modules, objects, profile};
 use crate::inline::thread::Thread;
 use hinterland_abi::profile::{Frame, Profile, STACK_FRAMES, key_of, key_of_frames};
-use hinterland_pager::{FaultWatch, Place, Served};
+use hinterland_pager::{CodePosition, FaultWatch, Served};
 use hinterland_units::PAGE_BYTES;
 use libc::ucontext_t;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -26,7 +26,7 @@ fn is_sample() -> bool {
 }
 
 impl FaultWatch for Watcher {
-    fn place_of(&self, thread: u32) -> Option<Place> {
+    fn position_of(&self, thread: u32) -> Option<CodePosition> {
         let profile = profile()?;
         if profile.monitor_one_in.load(Relaxed) == 0 {
             profile.monitor_one_in.store(ONE_IN, Relaxed);
@@ -34,17 +34,17 @@ impl FaultWatch for Watcher {
         if !is_sample() {
             return None;
         }
-        let place = place::of(thread);
-        if place.is_none() {
+        let position = code_position::of(thread);
+        if position.is_none() {
             profile.unplaced.fetch_add(u64::from(ONE_IN), Relaxed);
         }
-        place
+        position
     }
 
     fn served(&self, fault: Served) {
         let Some(profile) = profile() else { return };
         let site = objects::fault(&fault);
-        match (fault.thread, fault.place) {
+        match (fault.thread, fault.position) {
             (None, _) => {
                 let from = of_this_thread(Registers::here());
                 let point = note_point(profile, &fault, from, site, 1);

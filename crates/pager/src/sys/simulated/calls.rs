@@ -580,7 +580,7 @@ pub(crate) mod gate {
 pub(crate) mod thread {
     use super::{Duration, FIRST_ID, SysError, Wait, current};
     use hinterland_sys::thread as real;
-    pub(crate) use hinterland_sys::thread::{forget_ours, never_preempt, place_of};
+    pub(crate) use hinterland_sys::thread::{code_position_of, forget_ours, never_preempt};
     use std::ffi::CStr;
 
     /// As the real one: simulated threads get no signals.

@@ -3,7 +3,7 @@
 //! The files of a few threads stay open under protected numbers (as `thread_processor` does). No fork is made while a monitor looks.
 
 use crate::descriptors;
-use hinterland_pager::Place;
+use hinterland_pager::CodePosition;
 use hinterland_sys::{confinement, thread};
 use std::ffi::CString;
 use std::sync::{Mutex, PoisonError};
@@ -17,11 +17,11 @@ const LINE_BYTES: usize = 256;
 static OPEN: Mutex<[Option<(u32, i32)>; FILES]> = Mutex::new([None; FILES]);
 
 /// Where a thread stands; `None`: it does not wait, /proc is not there, or the process is confined.
-pub fn of(thread: u32) -> Option<Place> {
+pub fn of(thread: u32) -> Option<CodePosition> {
     confinement::with_files(|| look(thread)).flatten()
 }
 
-fn look(thread: u32) -> Option<Place> {
+fn look(thread: u32) -> Option<CodePosition> {
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     let slot = &mut open[thread as usize % FILES];
     if slot.is_none_or(|(id, _)| id != thread) {
@@ -41,7 +41,7 @@ fn look(thread: u32) -> Option<Place> {
         *slot = None;
         return None;
     };
-    thread::place_in(std::str::from_utf8(line).ok()?)
+    thread::code_position_in(std::str::from_utf8(line).ok()?)
 }
 
 /// In the child of a fork: the files tell of threads of the parent's.
@@ -84,9 +84,9 @@ mod tests {
 
     #[test]
     fn a_thread_that_runs_has_no_place() {
-        assert_eq!(thread::place_in("running\n"), None);
-        assert_eq!(thread::place_in("-1 0x7ffd 0x401136\n"), Some([0x7ffd, 0x40_1136]));
-        assert_eq!(thread::place_in("0 0x0 0x1 0x2 0x3 0x4 0x5 0x7ffd 0x40\n"), Some([0x7ffd, 0x40]));
-        assert_eq!(thread::place_in(""), None);
+        assert_eq!(thread::code_position_in("running\n"), None);
+        assert_eq!(thread::code_position_in("-1 0x7ffd 0x401136\n"), Some([0x7ffd, 0x40_1136]));
+        assert_eq!(thread::code_position_in("0 0x0 0x1 0x2 0x3 0x4 0x5 0x7ffd 0x40\n"), Some([0x7ffd, 0x40]));
+        assert_eq!(thread::code_position_in(""), None);
     }
 }
