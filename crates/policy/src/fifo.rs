@@ -3,7 +3,7 @@
 //! A victim that is touched in the swap cache goes to the young end again, so with a swap cache behind it this is the
 //! segmented FIFO of VAX/VMS (Levy & Lipman, "Virtual memory management in the VAX/VMS operating system", 1982).
 
-use crate::page_lists::{PageLists, Place, Queue};
+use crate::page_lists::{ListState, PageLists, Queue};
 use crate::{Arrival, EvictionPolicy};
 use hinterland_units::PageNo;
 
@@ -31,11 +31,11 @@ impl EvictionPolicy for Fifo {
     }
 
     fn forgotten(&mut self, page: PageNo) {
-        self.lists.put(page, Place::Unknown);
+        self.lists.put(page, ListState::Unknown);
     }
 
     fn victims(&mut self, count: usize, out: &mut Vec<PageNo>) {
-        out.extend((0..count).map_while(|_| self.lists.pop(Queue::Main, Place::Unknown)));
+        out.extend((0..count).map_while(|_| self.lists.pop(Queue::Main, ListState::Unknown)));
     }
 
     fn putback(&mut self, page: PageNo) {

@@ -3,14 +3,14 @@
 //! Linked lists, not rings with lazy deletion: a page can leave from the middle at once (`munmap`, a ghost that comes
 //! back), so lengths are exact, nothing has to be compacted, and no operation takes longer than a few cache misses.
 //!
-//! Invariant: a page stands in the list that its [`Place`] names, and in no other; the places `Taken…` are in no list.
+//! Invariant: a page stands in the list that its [`ListState`] names, and in no other; the states `Taken…` are in no list.
 
 use crate::page_map::{NIL, PageMap};
 use hinterland_units::PageNo;
 
-/// What a policy knows of a page. Not every policy uses every place.
+/// What a policy knows of a page. Not every policy uses every state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
+pub(crate) enum ListState {
     /// Nothing.
     Unknown,
     /// Resident, not referenced since it came.
@@ -28,7 +28,7 @@ pub(crate) enum Place {
     TakenMain,
 }
 
-/// The lists: places with an order.
+/// The lists: states with an order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Queue {
     Young,
@@ -38,12 +38,12 @@ pub(crate) enum Queue {
 }
 
 impl Queue {
-    fn place(self) -> Place {
+    fn state(self) -> ListState {
         match self {
-            Queue::Young => Place::Young,
-            Queue::Prefetched => Place::Prefetched,
-            Queue::Main => Place::Main,
-            Queue::Ghost => Place::Ghost,
+            Queue::Young => ListState::Young,
+            Queue::Prefetched => ListState::Prefetched,
+            Queue::Main => ListState::Main,
+            Queue::Ghost => ListState::Ghost,
         }
     }
 }
@@ -63,8 +63,8 @@ impl Passes {
     }
 }
 
-/// Bits of the tag that hold the place; the rest is [`PageLists::rounds`].
-const PLACE_BITS: u32 = 3;
+/// Bits of the tag that hold the state; the rest is [`PageLists::rounds`].
+const STATE_BITS: u32 = 3;
 
 /// In the place of rounds, of what was taken out of the main queue before its turn.
 const FROM_MAIN: u8 = 1;
@@ -75,24 +75,24 @@ pub(crate) struct PageLists {
     lists: [List; 4],
 }
 
-fn encode(place: Place, rounds: u8) -> u8 {
-    if place == Place::Unknown { 0 } else { place as u8 | rounds << PLACE_BITS }
+fn encode(state: ListState, rounds: u8) -> u8 {
+    if state == ListState::Unknown { 0 } else { state as u8 | rounds << STATE_BITS }
 }
 
 /// By tag.
-const PLACES: [Place; 1 << PLACE_BITS] = [
-    Place::Unknown,
-    Place::Young,
-    Place::Prefetched,
-    Place::Main,
-    Place::Ghost,
-    Place::TakenYoung,
-    Place::TakenMain,
-    Place::Unknown,
+const STATES: [ListState; 1 << STATE_BITS] = [
+    ListState::Unknown,
+    ListState::Young,
+    ListState::Prefetched,
+    ListState::Main,
+    ListState::Ghost,
+    ListState::TakenYoung,
+    ListState::TakenMain,
+    ListState::Unknown,
 ];
 
-fn decode(tag: u8) -> Place {
-    PLACES[usize::from(tag & ((1 << PLACE_BITS) - 1))]
+fn decode(tag: u8) -> ListState {
+    STATES[usize::from(tag & ((1 << STATE_BITS) - 1))]
 }
 
 impl PageLists {
@@ -102,7 +102,7 @@ impl PageLists {
     }
 
     /// What is known of the page.
-    pub(crate) fn place(&self, page: PageNo) -> Place {
+    pub(crate) fn state(&self, page: PageNo) -> ListState {
         decode(self.map.tag(page))
     }
 
@@ -126,23 +126,23 @@ impl PageLists {
         if tail == NIL {
             list.head = page.0;
         }
-        self.map.set(page, encode(queue.place(), rounds), tail, NIL);
+        self.map.set(page, encode(queue.state(), rounds), tail, NIL);
         self.map.set_next(tail, page.0);
     }
 
-    /// Takes the oldest page out of a queue; it is in `place` then, which must not be a queue.
-    pub(crate) fn pop(&mut self, queue: Queue, place: Place) -> Option<PageNo> {
+    /// Takes the oldest page out of a queue; it is in `state` then, which must not be a queue.
+    pub(crate) fn pop(&mut self, queue: Queue, state: ListState) -> Option<PageNo> {
         let head = self.lists[queue as usize].head;
         if head == NIL {
             return None;
         }
-        self.put(PageNo(head), place);
+        self.put(PageNo(head), state);
         Some(PageNo(head))
     }
 
     /// Takes the oldest page without rounds left out of a queue; those before it go round again with one round less,
     /// as long as there are passes.
-    pub(crate) fn pop_without_rounds(&mut self, queue: Queue, place: Place, passes: &mut Passes) -> Option<PageNo> {
+    pub(crate) fn pop_without_rounds(&mut self, queue: Queue, state: ListState, passes: &mut Passes) -> Option<PageNo> {
         while let Some((page, rounds @ 1..)) = self.oldest(queue) {
             if passes.0 == 0 {
                 break;
@@ -150,50 +150,50 @@ impl PageLists {
             passes.0 -= 1;
             self.push(page, queue, rounds - 1);
         }
-        self.pop(queue, place)
+        self.pop(queue, state)
     }
 
     /// The oldest page of a queue and its rounds.
     fn oldest(&self, queue: Queue) -> Option<(PageNo, u8)> {
         let page = PageNo(self.lists[queue as usize].head);
-        if page.0 == NIL { None } else { Some((page, self.map.tag(page) >> PLACE_BITS)) }
+        if page.0 == NIL { None } else { Some((page, self.map.tag(page) >> STATE_BITS)) }
     }
 
-    /// Takes a page out of its queue, if it is in one, and remembers `place` for it, which must not be a queue.
-    pub(crate) fn put(&mut self, page: PageNo, place: Place) {
+    /// Takes a page out of its queue, if it is in one, and remembers `state` for it, which must not be a queue.
+    pub(crate) fn put(&mut self, page: PageNo, state: ListState) {
         debug_assert!(
-            !matches!(place, Place::Young | Place::Prefetched | Place::Main | Place::Ghost),
-            "{place:?} is a queue: push instead"
+            !matches!(state, ListState::Young | ListState::Prefetched | ListState::Main | ListState::Ghost),
+            "{state:?} is a queue: push instead"
         );
         self.unlink(page);
-        self.map.set_tag(page, encode(place, 0));
+        self.map.set_tag(page, encode(state, 0));
     }
 
     /// Takes a page that is not the oldest out of its queue: a page of the main queue becomes a ghost once it is written back, any
     /// other is forgotten.
     pub(crate) fn take_early(&mut self, page: PageNo) {
-        let was_main = self.place(page) == Place::Main;
-        self.put(page, if was_main { Place::TakenYoung } else { Place::Unknown });
+        let was_main = self.state(page) == ListState::Main;
+        self.put(page, if was_main { ListState::TakenYoung } else { ListState::Unknown });
         if was_main {
-            self.map.set_tag(page, encode(Place::TakenYoung, FROM_MAIN));
+            self.map.set_tag(page, encode(ListState::TakenYoung, FROM_MAIN));
         }
     }
 
     /// Makes a page that was taken a ghost.
     pub(crate) fn push_ghost(&mut self, page: PageNo) {
-        let from = self.map.tag(page) >> PLACE_BITS;
+        let from = self.map.tag(page) >> STATE_BITS;
         self.push(page, Queue::Ghost, from);
     }
 
     /// Whether a taken page, or a ghost, was in the young queue, or the prefetched queue.
     pub(crate) fn was_young(&self, page: PageNo) -> bool {
-        self.map.tag(page) >> PLACE_BITS != FROM_MAIN
+        self.map.tag(page) >> STATE_BITS != FROM_MAIN
     }
 
     /// Drops the oldest pages of a queue until it holds at most `limit`.
     pub(crate) fn trim(&mut self, queue: Queue, limit: usize) {
         while self.len(queue) > limit {
-            self.pop(queue, Place::Unknown);
+            self.pop(queue, ListState::Unknown);
         }
     }
 
@@ -203,12 +203,12 @@ impl PageLists {
     }
 
     fn unlink(&mut self, page: PageNo) {
-        let list = match self.place(page) {
-            Place::Young => &mut self.lists[Queue::Young as usize],
-            Place::Prefetched => &mut self.lists[Queue::Prefetched as usize],
-            Place::Main => &mut self.lists[Queue::Main as usize],
-            Place::Ghost => &mut self.lists[Queue::Ghost as usize],
-            Place::Unknown | Place::TakenYoung | Place::TakenMain => return,
+        let list = match self.state(page) {
+            ListState::Young => &mut self.lists[Queue::Young as usize],
+            ListState::Prefetched => &mut self.lists[Queue::Prefetched as usize],
+            ListState::Main => &mut self.lists[Queue::Main as usize],
+            ListState::Ghost => &mut self.lists[Queue::Ghost as usize],
+            ListState::Unknown | ListState::TakenYoung | ListState::TakenMain => return,
         };
         let (prev, next) = self.map.links(page);
         if list.head == page.0 {
@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     fn drain(lists: &mut PageLists, queue: Queue) -> Vec<u32> {
-        std::iter::from_fn(|| lists.pop(queue, Place::Unknown)).map(|page| page.0).collect()
+        std::iter::from_fn(|| lists.pop(queue, ListState::Unknown)).map(|page| page.0).collect()
     }
 
     #[test]
@@ -237,7 +237,7 @@ mod tests {
         for page in [7, 1 << 29, 3, 4] {
             lists.push(PageNo(page), Queue::Young, 0);
         }
-        lists.put(PageNo(3), Place::Unknown);
+        lists.put(PageNo(3), ListState::Unknown);
         lists.push(PageNo(7), Queue::Young, 0);
         assert_eq!(lists.len(Queue::Young), 3);
         assert_eq!(drain(&mut lists, Queue::Young), [1 << 29, 4, 7]);
@@ -251,14 +251,14 @@ mod tests {
         assert_eq!((lists.len(Queue::Young), lists.len(Queue::Main)), (0, 1));
         assert_eq!(lists.oldest(Queue::Main), Some((PageNo(1), 5)));
         assert_eq!(drain(&mut lists, Queue::Young), []);
-        assert_eq!(lists.place(PageNo(1)), Place::Main);
+        assert_eq!(lists.state(PageNo(1)), ListState::Main);
     }
 
     #[test]
     fn every_place_survives_its_encoding() {
-        for place in PLACES {
-            assert_eq!(decode(encode(place, 0)), place);
-            assert_eq!(decode(encode(place, 31)), place);
+        for state in STATES {
+            assert_eq!(decode(encode(state, 0)), state);
+            assert_eq!(decode(encode(state, 31)), state);
         }
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! Invariant: a queue that is over its share gives the victim, the prefetched queue first.
 
-use crate::page_lists::{PageLists, Place, Queue};
+use crate::page_lists::{ListState, PageLists, Queue};
 use hinterland_units::PageNo;
 
 /// The share of the capacity, in percent, that prefetched pages may fill before they are the first to leave. Inherited
@@ -47,14 +47,14 @@ impl Probation {
     /// A victim from a queue that is over its share.
     pub(crate) fn pop_surplus(&mut self, lists: &mut PageLists) -> Option<PageNo> {
         if lists.len(Queue::Prefetched) > self.prefetched_pages_max {
-            return self.pop_young_in_turn(lists).or_else(|| lists.pop(Queue::Prefetched, Place::TakenYoung));
+            return self.pop_young_in_turn(lists).or_else(|| lists.pop(Queue::Prefetched, ListState::TakenYoung));
         }
-        if lists.len(Queue::Young) > self.young_pages { lists.pop(Queue::Young, Place::TakenYoung) } else { None }
+        if lists.len(Queue::Young) > self.young_pages { lists.pop(Queue::Young, ListState::TakenYoung) } else { None }
     }
 
     /// A victim, whatever the shares: nothing else is left.
     pub(crate) fn pop_any(lists: &mut PageLists) -> Option<PageNo> {
-        lists.pop(Queue::Young, Place::TakenYoung).or_else(|| lists.pop(Queue::Prefetched, Place::TakenYoung))
+        lists.pop(Queue::Young, ListState::TakenYoung).or_else(|| lists.pop(Queue::Prefetched, ListState::TakenYoung))
     }
 
     fn pop_young_in_turn(&mut self, lists: &mut PageLists) -> Option<PageNo> {
@@ -66,6 +66,6 @@ impl Probation {
             return None;
         }
         self.victims = 0;
-        lists.pop(Queue::Young, Place::TakenYoung)
+        lists.pop(Queue::Young, ListState::TakenYoung)
     }
 }

@@ -22,7 +22,7 @@
 //! Invariant: victims come from the prefetched queue, then the small queue, while they hold more than their shares, so
 //! pages that came once never push out referenced ones; ghosts ≤ their share of the capacity.
 
-use crate::page_lists::{PageLists, Passes, Place, Queue};
+use crate::page_lists::{ListState, PageLists, Passes, Queue};
 use crate::probation::Probation;
 use crate::{Arrival, EvictionPolicy};
 use hinterland_units::PageNo;
@@ -69,19 +69,19 @@ impl S3Fifo {
     fn next_victim(&mut self, passes: &mut Passes) -> Option<PageNo> {
         self.probation
             .pop_surplus(&mut self.lists)
-            .or_else(|| self.lists.pop_without_rounds(Queue::Main, Place::TakenMain, passes))
+            .or_else(|| self.lists.pop_without_rounds(Queue::Main, ListState::TakenMain, passes))
             .or_else(|| Probation::pop_any(&mut self.lists))
     }
 }
 
 impl EvictionPolicy for S3Fifo {
     fn arrived(&mut self, page: PageNo, how: Arrival) {
-        let place = self.lists.place(page);
-        self.came_back += usize::from(place == Place::Ghost && self.lists.was_young(page));
-        let (queue, rounds) = match (how, place) {
-            (Arrival::SwapCacheHit, Place::TakenMain) => (Queue::Main, HIT_ROUNDS),
+        let state = self.lists.state(page);
+        self.came_back += usize::from(state == ListState::Ghost && self.lists.was_young(page));
+        let (queue, rounds) = match (how, state) {
+            (Arrival::SwapCacheHit, ListState::TakenMain) => (Queue::Main, HIT_ROUNDS),
             (Arrival::SwapCacheHit, _) => (Queue::Main, 0),
-            (Arrival::Demand | Arrival::Prefetched | Arrival::Hinted, Place::Ghost) => (Queue::Main, 0),
+            (Arrival::Demand | Arrival::Prefetched | Arrival::Hinted, ListState::Ghost) => (Queue::Main, 0),
             (Arrival::FirstTouch | Arrival::Demand | Arrival::Hinted, _) => (Queue::Young, 0),
             (Arrival::Prefetched, _) => (Queue::Prefetched, 0),
         };
@@ -89,7 +89,7 @@ impl EvictionPolicy for S3Fifo {
     }
 
     fn forgotten(&mut self, page: PageNo) {
-        self.lists.put(page, Place::Unknown);
+        self.lists.put(page, ListState::Unknown);
     }
 
     fn victims(&mut self, count: usize, out: &mut Vec<PageNo>) {
@@ -110,8 +110,8 @@ impl EvictionPolicy for S3Fifo {
     }
 
     fn written_back(&mut self, page: PageNo) {
-        match self.lists.place(page) {
-            Place::TakenYoung => {
+        match self.lists.state(page) {
+            ListState::TakenYoung => {
                 self.left += usize::from(self.lists.was_young(page));
                 self.lists.push_ghost(page);
                 self.lists.trim(Queue::Ghost, self.ghost_pages_max);
@@ -119,8 +119,8 @@ impl EvictionPolicy for S3Fifo {
                     self.fit_small();
                 }
             }
-            Place::TakenMain => self.lists.put(page, Place::Unknown),
-            Place::Unknown | Place::Young | Place::Prefetched | Place::Main | Place::Ghost => {}
+            ListState::TakenMain => self.lists.put(page, ListState::Unknown),
+            ListState::Unknown | ListState::Young | ListState::Prefetched | ListState::Main | ListState::Ghost => {}
         }
     }
 

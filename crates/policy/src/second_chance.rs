@@ -13,7 +13,7 @@
 //! A protected queue with a share of its own was tried and lost: pages that are referenced once and then die hold it
 //! forever, and ageing them by victims taken made it a FIFO.
 
-use crate::page_lists::{PageLists, Passes, Place, Queue};
+use crate::page_lists::{ListState, PageLists, Passes, Queue};
 use crate::{Arrival, EvictionPolicy};
 use hinterland_units::PageNo;
 
@@ -45,12 +45,14 @@ impl EvictionPolicy for SecondChance {
     }
 
     fn forgotten(&mut self, page: PageNo) {
-        self.lists.put(page, Place::Unknown);
+        self.lists.put(page, ListState::Unknown);
     }
 
     fn victims(&mut self, count: usize, out: &mut Vec<PageNo>) {
         let mut passes = Passes::for_victims(count);
-        out.extend((0..count).map_while(|_| self.lists.pop_without_rounds(Queue::Main, Place::Unknown, &mut passes)));
+        out.extend(
+            (0..count).map_while(|_| self.lists.pop_without_rounds(Queue::Main, ListState::Unknown, &mut passes)),
+        );
     }
 
     fn putback(&mut self, page: PageNo) {

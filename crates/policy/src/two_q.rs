@@ -18,7 +18,7 @@
 //! Invariant: victims come from the prefetched queue while it holds more than its share, then from A1in while it holds more
 //! than `Kin`; A1out holds at most `Kout`.
 
-use crate::page_lists::{PageLists, Place, Queue};
+use crate::page_lists::{ListState, PageLists, Queue};
 use crate::probation::Probation;
 use crate::{Arrival, EvictionPolicy};
 use hinterland_units::PageNo;
@@ -48,17 +48,16 @@ impl TwoQ {
     fn next_victim(&mut self) -> Option<PageNo> {
         self.probation
             .pop_surplus(&mut self.lists)
-            .or_else(|| self.lists.pop(Queue::Main, Place::TakenMain))
+            .or_else(|| self.lists.pop(Queue::Main, ListState::TakenMain))
             .or_else(|| Probation::pop_any(&mut self.lists))
     }
 }
 
 impl EvictionPolicy for TwoQ {
     fn arrived(&mut self, page: PageNo, how: Arrival) {
-        let queue = match (how, self.lists.place(page)) {
-            (Arrival::SwapCacheHit, _) | (Arrival::Demand | Arrival::Prefetched | Arrival::Hinted, Place::Ghost) => {
-                Queue::Main
-            }
+        let queue = match (how, self.lists.state(page)) {
+            (Arrival::SwapCacheHit, _)
+            | (Arrival::Demand | Arrival::Prefetched | Arrival::Hinted, ListState::Ghost) => Queue::Main,
             (Arrival::FirstTouch | Arrival::Demand | Arrival::Hinted, _) => Queue::Young,
             (Arrival::Prefetched, _) => Queue::Prefetched,
         };
@@ -66,7 +65,7 @@ impl EvictionPolicy for TwoQ {
     }
 
     fn forgotten(&mut self, page: PageNo) {
-        self.lists.put(page, Place::Unknown);
+        self.lists.put(page, ListState::Unknown);
     }
 
     fn victims(&mut self, count: usize, out: &mut Vec<PageNo>) {
@@ -82,13 +81,13 @@ impl EvictionPolicy for TwoQ {
     }
 
     fn written_back(&mut self, page: PageNo) {
-        match self.lists.place(page) {
-            Place::TakenYoung => {
+        match self.lists.state(page) {
+            ListState::TakenYoung => {
                 self.lists.push(page, Queue::Ghost, 0);
                 self.lists.trim(Queue::Ghost, self.a1out_pages_max);
             }
-            Place::TakenMain => self.lists.put(page, Place::Unknown),
-            Place::Unknown | Place::Young | Place::Prefetched | Place::Main | Place::Ghost => {}
+            ListState::TakenMain => self.lists.put(page, ListState::Unknown),
+            ListState::Unknown | ListState::Young | ListState::Prefetched | ListState::Main | ListState::Ghost => {}
         }
     }
 

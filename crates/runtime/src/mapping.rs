@@ -27,7 +27,7 @@ pub use seal::seal;
 pub use shared::{attach, detach};
 
 use crate::memory_limit;
-use crate::region_map::{self, Locked, Place};
+use crate::region_map::{self, Locked, RangeRelation};
 use across::{Parts, unmap_across};
 use hinterland_sys::{thread, trampoline};
 use hinterland_units::PAGE_BYTES;
@@ -72,10 +72,10 @@ fn target(address: usize, bytes: usize) -> Target {
     if crate::pager().is_none() || !address.is_multiple_of(PAGE_BYTES) {
         return Target::Kernel;
     }
-    match region_map::place_of(address, bytes) {
-        Place::Outside => Target::Kernel,
-        Place::Inside(first, count) => Target::Far(first, count),
-        Place::Across => Target::Across(Parts::new(address, bytes)),
+    match region_map::relation_of(address, bytes) {
+        RangeRelation::Outside => Target::Kernel,
+        RangeRelation::Inside(first, count) => Target::Far(first, count),
+        RangeRelation::Across => Target::Across(Parts::new(address, bytes)),
     }
 }
 

@@ -51,7 +51,7 @@ pub fn address_of(page: u32) -> usize {
 
 /// How a range of addresses lies to the far range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum RangeRelation {
     /// Apart from it.
     Outside,
     /// Inside: first page and number of pages.
@@ -61,17 +61,18 @@ pub enum Place {
 }
 
 /// Where `address .. address + bytes` lies, widened to whole pages; `address` must be the start of a page.
-pub fn place_of(address: usize, bytes: usize) -> Place {
+pub fn relation_of(address: usize, bytes: usize) -> RangeRelation {
     let Range { start, end } = FAR_RANGE;
     // What wraps around the end of all addresses, the kernel refuses.
-    let Some(last) = address.checked_add(bytes) else { return Place::Outside };
+    let Some(last) = address.checked_add(bytes) else { return RangeRelation::Outside };
     if bytes == 0 || address >= end || last <= start {
-        return Place::Outside;
+        return RangeRelation::Outside;
     }
     if address < start || last > end {
-        return Place::Across;
+        return RangeRelation::Across;
     }
-    u32::try_from(bytes.div_ceil(PAGE_BYTES)).map_or(Place::Across, |count| Place::Inside(page_of(address), count))
+    u32::try_from(bytes.div_ceil(PAGE_BYTES))
+        .map_or(RangeRelation::Across, |count| RangeRelation::Inside(page_of(address), count))
 }
 
 /// The region map and its lock word: 0 unlocked, 1 locked, 2 locked with waiters.

@@ -48,15 +48,15 @@ const COMMAND_BYTES_MAX: usize = 255;
 pub fn begin(settings: &Settings, path: FaultPath) -> Result<Option<Trace>, String> {
     let Some(ledger) = ledger::get().filter(|_| !settings.trace.is_empty()) else { return Ok(None) };
     let row = &ledger.trace;
-    let place = Place::of(&settings.trace);
-    if matches!(place, Place::File(_)) && !take(row) {
+    let target = TraceTarget::of(&settings.trace);
+    if matches!(target, TraceTarget::File(_)) && !take(row) {
         return Ok(None);
     }
     if path != FaultPath::Monitor {
         return Err("programs are traced on the monitor path only".into());
     }
     let microset_pages = settings.microset_pages.unwrap_or(MICROSET_PAGES);
-    match TapeRecorder::begin(place, microset_pages, row) {
+    match TapeRecorder::begin(target, microset_pages, row) {
         Ok(recorder) => Ok(recorder.map(|recorder| {
             keep_on_one_processor(row);
             Trace { microset_pages, recorder: Box::new(recorder) }
@@ -109,24 +109,24 @@ fn failed(row: &TraceRow, error: &io::Error) {
 }
 
 /// Where traces are to be.
-enum Place {
+enum TraceTarget {
     /// The only trace of the run.
     File(String),
     /// The folder of all of them, with its last `/`.
     Folder(String),
 }
 
-impl Place {
-    fn of(setting: &str) -> Place {
+impl TraceTarget {
+    fn of(setting: &str) -> TraceTarget {
         let is_folder = setting.ends_with('/');
-        if is_folder { Place::Folder(setting.into()) } else { Place::File(setting.into()) }
+        if is_folder { TraceTarget::Folder(setting.into()) } else { TraceTarget::File(setting.into()) }
     }
 
     /// The file of this process's trace. `None`: the run has as many as it may have.
     fn open(&self, row: &TraceRow) -> io::Result<Option<File>> {
         let folder = match self {
-            Place::File(path) => return File::create(path).map(Some),
-            Place::Folder(folder) => folder,
+            TraceTarget::File(path) => return File::create(path).map(Some),
+            TraceTarget::Folder(folder) => folder,
         };
         let room = |begun: u32| (begun < TRACES_MAX).then_some(begun + 1);
         if row.begun.fetch_update(Relaxed, Relaxed, room).is_err() {
@@ -225,7 +225,7 @@ fn head(microset_pages: u32, has_intervals: bool, objects: Vec<String>) -> Head 
 
 /// Writes what the tracer sees.
 struct TapeRecorder {
-    place: Place,
+    target: TraceTarget,
     writer: Writer<File>,
     microset_pages: u32,
     objects: Vec<String>,
@@ -249,13 +249,13 @@ fn open(file: File, head: &Head) -> io::Result<(Writer<File>, u32)> {
 }
 
 impl TapeRecorder {
-    fn begin(place: Place, microset_pages: u32, row: &'static TraceRow) -> io::Result<Option<TapeRecorder>> {
-        let Some(file) = place.open(row)? else { return Ok(None) };
+    fn begin(target: TraceTarget, microset_pages: u32, row: &'static TraceRow) -> io::Result<Option<TapeRecorder>> {
+        let Some(file) = target.open(row)? else { return Ok(None) };
         let objects = mapped_objects();
         let (writer, region) = open(file, &head(microset_pages, false, objects.clone()))?;
         let (threads, begun, published) = (HashMap::new(), Instant::now(), [0; 3]);
         let mut recorder = TapeRecorder {
-            place,
+            target,
             writer,
             microset_pages,
             objects,
@@ -284,7 +284,7 @@ impl TapeRecorder {
 
     /// Begins a forked child's own trace; false: it has none.
     fn begin_forked(&mut self, has_intervals: bool) -> io::Result<bool> {
-        let Some(file) = self.place.open(self.row)? else { return Ok(false) };
+        let Some(file) = self.target.open(self.row)? else { return Ok(false) };
         let head = Head { is_forked: true, ..head(self.microset_pages, has_intervals, self.objects.clone()) };
         (self.writer, self.region) = open(file, &head)?;
         self.threads.clear();
@@ -380,7 +380,7 @@ impl Recorder for TapeRecorder {
 
     fn begin_child(&mut self, has_intervals: bool) -> bool {
         self.writer.sink().close();
-        if matches!(self.place, Place::File(_)) || self.row.with_forked.load(Relaxed) == 0 {
+        if matches!(self.target, TraceTarget::File(_)) || self.row.with_forked.load(Relaxed) == 0 {
             return false;
         }
         // A confined process cannot open a file.

@@ -1,6 +1,6 @@
 //! Loads: from the shard that has the page, or, when that one cannot, out of k other units of its stripe.
 
-use super::stripes::{HeldStripe, Place};
+use super::stripes::{HeldStripe, UnitLocation};
 use super::{Coded, Shard, rooms};
 use crate::{LoadError, LoadItem, Location, Priority};
 use hinterland_units::PageBytes;
@@ -140,7 +140,7 @@ impl<S: Shard> Coded<S> {
 /// The units of a stripe that is held, as far as they are known.
 pub(super) struct StripeUnits<'a, S: Shard> {
     coded: &'a Coded<S>,
-    places: Vec<Place>,
+    places: Vec<UnitLocation>,
     pub(super) pages: Vec<PageBytes>,
     pub(super) known: Vec<bool>,
     failed: Vec<bool>,
@@ -152,7 +152,7 @@ pub(super) struct StripeUnits<'a, S: Shard> {
 impl<'a, S: Shard> StripeUnits<'a, S> {
     pub(super) fn new(coded: &'a Coded<S>, held: &HeldStripe) -> StripeUnits<'a, S> {
         let places = held.places.clone();
-        let known = places.iter().map(|place| *place == Place::ZEROS).collect();
+        let known = places.iter().map(|place| *place == UnitLocation::ZEROS).collect();
         let failed = vec![false; places.len()];
         let pages = rooms(places.len());
         StripeUnits { coded, places, pages, known, failed, error: None, all_units: Vec::new() }

@@ -33,7 +33,7 @@ use repair::Repair;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
-use stripes::{HeldStripe, Place, Stripes};
+use stripes::{HeldStripe, Stripes, UnitLocation};
 
 /// Pages in stripes over shards.
 pub struct Coded<S: Shard = NodePool> {
@@ -73,7 +73,7 @@ impl<S: Shard> Coded<S> {
     }
 
     /// Frees units at their shards.
-    fn free_places(&self, gone: &[Place]) {
+    fn free_places(&self, gone: &[UnitLocation]) {
         let mut freed = vec![Vec::new(); self.shards.len()];
         for (shard, location) in gone.iter().filter_map(|place| place.get()) {
             freed[shard].push(location);
@@ -112,8 +112,9 @@ impl<S: Shard> Coded<S> {
         self.shards.iter().map(|shard| shard.losses()).sum()
     }
 
-    fn is_lost(&self, place: Place) -> bool {
-        place == Place::LOST || place.get().is_some_and(|(shard, location)| self.shards[shard].has_lost(location))
+    fn is_lost(&self, place: UnitLocation) -> bool {
+        place == UnitLocation::LOST
+            || place.get().is_some_and(|(shard, location)| self.shards[shard].has_lost(location))
     }
 }
 

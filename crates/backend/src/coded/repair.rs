@@ -2,7 +2,7 @@
 //! does not use yet.
 
 use super::load::StripeUnits;
-use super::stripes::{HeldStripe, Place};
+use super::stripes::{HeldStripe, UnitLocation};
 use super::{Coded, Shard};
 use crate::sync::lock;
 use crate::{Location, Priority};
@@ -80,7 +80,7 @@ impl<S: Shard> Coded<S> {
         if units.load(self.code.data(), Priority::WriteBack) {
             let all_units = units.all_units(None);
             for (unit, page) in all_units.into_iter().enumerate() {
-                if held.places[unit] != Place::LOST {
+                if held.places[unit] != UnitLocation::LOST {
                     continue;
                 }
                 let used = held.places.iter().filter_map(|place| place.shard());
@@ -88,12 +88,12 @@ impl<S: Shard> Coded<S> {
                 let mut free = (0..self.shards.len()).filter(|shard| free & 1 << shard != 0);
                 let found = free.find_map(|shard| Some((shard, self.store_one(shard, page)?)));
                 if let Some((shard, location)) = found {
-                    held.places[unit] = Place::at(shard, location);
+                    held.places[unit] = UnitLocation::at(shard, location);
                     self.shards[shard].count_rebuilt(1);
                 }
             }
         }
-        let is_repaired = !held.places.contains(&Place::LOST);
+        let is_repaired = !held.places.contains(&UnitLocation::LOST);
         self.release(held, 0);
         is_repaired
     }

@@ -1,7 +1,7 @@
 //! Stores: pages go to data units of stripes, a group of stripes at a time, so that each shard is asked once for a group, and several
 //! before one has answered. A page is stored when its stripe is: all units, or the data units and those for which shards have room.
 
-use super::stripes::{HeldStripe, Place};
+use super::stripes::{HeldStripe, UnitLocation};
 use super::{Coded, Shard, rooms};
 use crate::{LoadItem, Location, Priority, StoreError};
 use hinterland_units::{PAGE_BYTES, PageBytes};
@@ -31,7 +31,7 @@ struct Placing {
     /// Shards that did not take it, one bit each.
     tried: u32,
     error: Option<StoreError>,
-    place: Option<Place>,
+    place: Option<UnitLocation>,
 }
 
 /// What one shard is to store.
@@ -54,7 +54,7 @@ impl Write<'_> {
     fn shards(&self) -> u32 {
         let placed = self.placing.iter().filter_map(|placing| placing.place);
         let kept = self.kept.iter().map(|(unit, _)| self.held.places[*unit]);
-        placed.chain(kept).filter_map(Place::shard).fold(0, |shards, shard| shards | 1 << shard)
+        placed.chain(kept).filter_map(UnitLocation::shard).fold(0, |shards, shard| shards | 1 << shard)
     }
 
     /// Whether pages that stay in the stripe would lose parity because shards have no room.
@@ -65,7 +65,7 @@ impl Write<'_> {
     }
 
     /// Takes a parity page away that stands where a data page has to go, because there is no other shard left for it.
-    fn make_way(&mut self, there: u32) -> Option<Place> {
+    fn make_way(&mut self, there: u32) -> Option<UnitLocation> {
         let (taken, data) = (self.shards(), self.held.places.len() - self.parity.len());
         let is_stuck = |placing: &&Placing| {
             let is_waiting = placing.unit < data && placing.place.is_none() && placing.error.is_some();
@@ -73,7 +73,7 @@ impl Write<'_> {
         };
         let tried = self.placing.iter().find(is_stuck)?.tried;
         let stands = |placing: &&mut Placing| {
-            let shard = placing.place.and_then(Place::shard).filter(|_| placing.unit >= data);
+            let shard = placing.place.and_then(UnitLocation::shard).filter(|_| placing.unit >= data);
             shard.is_some_and(|shard| there & !tried & 1 << shard != 0)
         };
         self.placing.iter_mut().find(stands)?.place.take()
@@ -205,7 +205,7 @@ impl<S: Shard> Coded<S> {
             for ((index, at), answer) in wanted[shard].iter().zip(answers) {
                 let placing = &mut writes[*index].placing[*at];
                 match answer {
-                    Ok(location) => placing.place = Some(Place::at(shard, location)),
+                    Ok(location) => placing.place = Some(UnitLocation::at(shard, location)),
                     Err(error) => {
                         placing.tried |= 1 << shard;
                         // That one is full says more than that another is lost.
@@ -232,7 +232,7 @@ impl<S: Shard> Coded<S> {
 
     /// Frees what was stored of a stripe: it stays as it was.
     fn take_back(&self, write: Write<'_>) {
-        let stored: Vec<Place> = write.placing.iter().filter_map(|placing| placing.place).collect();
+        let stored: Vec<UnitLocation> = write.placing.iter().filter_map(|placing| placing.place).collect();
         self.free_places(&stored);
         self.release(write.held, 0);
     }
@@ -250,10 +250,10 @@ impl<S: Shard> Coded<S> {
             return;
         }
         for unit in (0..data).filter(|unit| write.held.used & 1 << unit == 0) {
-            write.held.places[unit] = Place::ZEROS;
+            write.held.places[unit] = UnitLocation::ZEROS;
         }
         for placing in &write.placing {
-            write.held.places[placing.unit] = placing.place.unwrap_or(Place::LOST);
+            write.held.places[placing.unit] = placing.place.unwrap_or(UnitLocation::LOST);
             if placing.place.is_none() {
                 self.degraded.store(true, Relaxed);
             }

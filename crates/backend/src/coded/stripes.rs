@@ -19,22 +19,22 @@ const WASTE_PERCENT: u64 = 25;
 
 /// Where a unit of a stripe lies: a shard and a location there, in one word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Place(u64);
+pub(super) struct UnitLocation(u64);
 
-impl Place {
+impl UnitLocation {
     /// A data page of zeros that takes no room.
-    pub(super) const ZEROS: Place = Place(u64::MAX);
+    pub(super) const ZEROS: UnitLocation = UnitLocation(u64::MAX);
     /// A unit that is to be computed from the others.
-    pub(super) const LOST: Place = Place(u64::MAX - 1);
+    pub(super) const LOST: UnitLocation = UnitLocation(u64::MAX - 1);
 
-    pub(super) fn at(shard: usize, location: Location) -> Place {
+    pub(super) fn at(shard: usize, location: Location) -> UnitLocation {
         debug_assert!(shard < crate::NODES_MAX);
-        Place((shard as u64) << Location::BITS | location.0)
+        UnitLocation((shard as u64) << Location::BITS | location.0)
     }
 
     /// The shard and the location there, of what lies somewhere.
     pub(super) fn get(self) -> Option<(usize, Location)> {
-        let is_somewhere = self != Place::ZEROS && self != Place::LOST;
+        let is_somewhere = self != UnitLocation::ZEROS && self != UnitLocation::LOST;
         let shard = usize::try_from(self.0 >> Location::BITS).unwrap_or(usize::MAX);
         is_somewhere.then_some((shard, Location(self.0 & ((1 << Location::BITS) - 1))))
     }
@@ -55,7 +55,7 @@ pub(super) struct Stripes {
 #[derive(Default)]
 struct Rows {
     /// The units of all stripes, k + m each.
-    places: Vec<Place>,
+    places: Vec<UnitLocation>,
     states: Vec<State>,
     /// Numbers of stripes that have ended.
     vacant: Vec<u32>,
@@ -78,7 +78,7 @@ struct State {
 /// A stripe that one thread holds, and its units when it took it.
 pub(super) struct HeldStripe {
     pub(super) number: u32,
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<UnitLocation>,
     /// One bit for each data page in use then.
     pub(super) used: u8,
 }
@@ -87,7 +87,7 @@ pub(super) struct HeldStripe {
 pub(super) struct Look {
     pub(super) held: Option<HeldStripe>,
     /// Where its missing units lay.
-    pub(super) gone: Vec<Place>,
+    pub(super) gone: Vec<UnitLocation>,
     /// Others had hold of a stripe, or loaded from it: it is to be looked at again.
     pub(super) passed_by: bool,
     /// There is no shard now for what a stripe lacks.
@@ -102,7 +102,7 @@ impl Stripes {
     }
 
     /// Where pages in use lie, until `unpin`: so long their stripes are not repaired.
-    pub(super) fn pin(&self, locations: impl Iterator<Item = Location>) -> Vec<Place> {
+    pub(super) fn pin(&self, locations: impl Iterator<Item = Location>) -> Vec<UnitLocation> {
         let mut rows = lock(&self.rows);
         let place = |location| {
             let (number, unit) = self.split(location);
@@ -142,7 +142,7 @@ impl Stripes {
             None => {
                 let number = u32::try_from(rows.states.len()).ok().filter(|number| *number < u32::MAX)?;
                 rows.states.push(State::default());
-                rows.places.resize((number as usize + 1) * units, Place::LOST);
+                rows.places.resize((number as usize + 1) * units, UnitLocation::LOST);
                 number
             }
         };
@@ -150,8 +150,8 @@ impl Stripes {
         let state = &mut rows.states[number as usize];
         (state.used, state.held) = (0, true);
         let row = &mut rows.places[number as usize * units..][..units];
-        row[..data].fill(Place::ZEROS);
-        row[data..].fill(Place::LOST);
+        row[..data].fill(UnitLocation::ZEROS);
+        row[data..].fill(UnitLocation::LOST);
         Some(HeldStripe { number, places: row.to_vec(), used: 0 })
     }
 
@@ -179,7 +179,13 @@ impl Stripes {
     /// Looks at up to `count` stripes from `number` on for one that has pages in use and whose units that are `missing` can be stored
     /// anew at one of the shards `there`, one bit each; and holds it. The missing units are `LOST` from then on, so that nobody
     /// begins to load them, and nobody does now: where they lay is free.
-    pub(super) fn hold_next(&self, number: u32, count: u32, there: u32, missing: impl Fn(Place) -> bool) -> Look {
+    pub(super) fn hold_next(
+        &self,
+        number: u32,
+        count: u32,
+        there: u32,
+        missing: impl Fn(UnitLocation) -> bool,
+    ) -> Look {
         let units = self.code.units();
         let mut rows = lock(&self.rows);
         let end = u32::try_from(rows.states.len()).unwrap_or(u32::MAX);
@@ -205,7 +211,8 @@ impl Stripes {
                 continue;
             }
             let lost = places.iter_mut().filter(|place| missing(**place));
-            let gone = lost.map(|place| std::mem::replace(place, Place::LOST)).filter(|place| place.get().is_some());
+            let gone =
+                lost.map(|place| std::mem::replace(place, UnitLocation::LOST)).filter(|place| place.get().is_some());
             look.gone = gone.collect();
             rows.stored -= look.gone.len() as u64;
             rows.leave_roomy(number, self.code);
@@ -219,29 +226,29 @@ impl Stripes {
 
     /// Ends the hold: the units now lie at `held.places`, and data pages `stored` are in use, too. Returns what is to be freed: what
     /// lay at other places before, and everything of a stripe without pages.
-    pub(super) fn release(&self, held: HeldStripe, stored: u8) -> Vec<Place> {
+    pub(super) fn release(&self, held: HeldStripe, stored: u8) -> Vec<UnitLocation> {
         self.release_under(lock(&self.rows), held, stored)
     }
 
     /// The same, of a stripe with a unit that is wrong: it is lost from then on; unless more than `own` loads are under way, of which one may
     /// read it: then it stays for a later load to find, for its place would be another page's.
-    pub(super) fn release_wrong(&self, mut held: HeldStripe, unit: usize, own: usize) -> Vec<Place> {
+    pub(super) fn release_wrong(&self, mut held: HeldStripe, unit: usize, own: usize) -> Vec<UnitLocation> {
         let rows = lock(&self.rows);
         if usize::from(rows.states[held.number as usize].pins) <= own {
-            held.places[unit] = Place::LOST;
+            held.places[unit] = UnitLocation::LOST;
         }
         self.release_under(rows, held, 0)
     }
 
-    fn release_under(&self, mut rows: MutexGuard<'_, Rows>, held: HeldStripe, stored: u8) -> Vec<Place> {
+    fn release_under(&self, mut rows: MutexGuard<'_, Rows>, held: HeldStripe, stored: u8) -> Vec<UnitLocation> {
         let units = self.code.units();
         let HeldStripe { number, places, .. } = held;
         let first = number as usize * units;
         let before = rows.places[first..first + units].to_vec();
         let gone = before.iter().zip(&places).filter(|(before, now)| before != now).map(|(before, _)| *before);
-        let mut gone: Vec<Place> = gone.filter(|place| place.get().is_some()).collect();
+        let mut gone: Vec<UnitLocation> = gone.filter(|place| place.get().is_some()).collect();
         rows.places[first..first + units].copy_from_slice(&places);
-        let there = |places: &[Place]| places.iter().filter(|place| place.get().is_some()).count() as u64;
+        let there = |places: &[UnitLocation]| places.iter().filter(|place| place.get().is_some()).count() as u64;
         rows.stored = rows.stored + there(&places) - there(&before);
         rows.used += u64::from(stored.count_ones());
         rows.states[number as usize].used |= stored;
@@ -253,7 +260,7 @@ impl Stripes {
     }
 
     /// Frees pages; returns what is to be freed at the shards.
-    pub(super) fn free(&self, locations: &[Location]) -> Vec<Place> {
+    pub(super) fn free(&self, locations: &[Location]) -> Vec<UnitLocation> {
         let mut gone = Vec::new();
         let mut rows = lock(&self.rows);
         for location in locations {
@@ -273,7 +280,7 @@ impl Stripes {
     }
 
     /// Whether a page in use is among the units that are `missing`, and too many are to compute it.
-    pub(super) fn cannot_give(&self, location: Location, missing: impl Fn(Place) -> bool) -> bool {
+    pub(super) fn cannot_give(&self, location: Location, missing: impl Fn(UnitLocation) -> bool) -> bool {
         let ((number, unit), units) = (self.split(location), self.code.units());
         let rows = lock(&self.rows);
         let places = &rows.places[number as usize * units..][..units];
@@ -283,7 +290,7 @@ impl Stripes {
     /// Bytes of the table.
     pub(super) fn table_bytes(&self) -> u64 {
         let rows = lock(&self.rows);
-        (rows.places.capacity() * size_of::<Place>()
+        (rows.places.capacity() * size_of::<UnitLocation>()
             + rows.states.capacity() * size_of::<State>()
             + rows.vacant.capacity() * size_of::<u32>()
             + rows.roomy.len() * 16) as u64
@@ -308,14 +315,14 @@ impl Rows {
     }
 
     /// Puts a stripe that nobody holds where it belongs: one without pages ends.
-    fn link_or_end(&mut self, number: u32, code: ErasureCode, gone: &mut Vec<Place>) {
+    fn link_or_end(&mut self, number: u32, code: ErasureCode, gone: &mut Vec<UnitLocation>) {
         let free = self.free_pages(number, code);
         if free as usize == code.data() {
             let row = &mut self.places[number as usize * code.units()..][..code.units()];
             let there = row.iter().copied().filter(|place| place.get().is_some());
             let before = gone.len();
             gone.extend(there);
-            row.fill(Place::LOST);
+            row.fill(UnitLocation::LOST);
             self.stored -= (gone.len() - before) as u64;
             self.vacant.push(number);
         } else if free > 0 {
@@ -333,7 +340,7 @@ mod tests {
         let stripes = Stripes::new("2+1".parse().expect("a code"));
         let mut held = stripes.hold_new().expect("there is none");
         for (shard, place) in held.places.iter_mut().enumerate() {
-            *place = Place::at(shard, Location(7));
+            *place = UnitLocation::at(shard, Location(7));
         }
         let number = held.number;
         assert!(stripes.release(held, 0b11).is_empty());
@@ -343,6 +350,6 @@ mod tests {
         assert!(stripes.release_wrong(stripes.hold(number), 1, 1).is_empty(), "another load reads it");
         stripes.unpin(page());
         assert_eq!(stripes.release_wrong(stripes.hold(number), 1, 1), place);
-        assert_eq!(stripes.pin(page()), [Place::LOST]);
+        assert_eq!(stripes.pin(page()), [UnitLocation::LOST]);
     }
 }

@@ -3,7 +3,7 @@
 //! would wait for ever.
 
 use super::path::Path;
-use super::table::Place;
+use super::table::PathLocation;
 use super::{Entered, PATHS_MAX, Paths};
 use crate::sync::lock;
 use crate::{LoadError, LoadItem, Location, Priority, StoreError};
@@ -66,7 +66,7 @@ impl<'a> Part<'a> {
     }
 
     /// Says where each page that was stored is now; returns whether the path has refused one.
-    fn conclude(self, out: &mut [Result<Place, StoreError>]) -> bool {
+    fn conclude(self, out: &mut [Result<PathLocation, StoreError>]) -> bool {
         let Work::Store { answers, .. } = self.work else { return false };
         let mut refused = 0;
         for (index, answer) in self.indices.into_iter().zip(answers) {
@@ -76,7 +76,7 @@ impl<'a> Part<'a> {
                     self.path.refused(error);
                 }
             }
-            out[index] = answer.map(|location| Place { path: self.number, location });
+            out[index] = answer.map(|location| PathLocation { path: self.number, location });
         }
         self.path.pages.fetch_sub(refused, SeqCst);
         refused > 0
@@ -157,7 +157,7 @@ impl Paths {
         among: &[usize],
         pages: &[&PageBytes],
         priority: Priority,
-        out: &mut [Result<Place, StoreError>],
+        out: &mut [Result<PathLocation, StoreError>],
     ) {
         self.put_if_compressible(among, pages, None, priority, out);
     }
@@ -169,7 +169,7 @@ impl Paths {
         pages: &[&PageBytes],
         bytes_max: Option<usize>,
         priority: Priority,
-        out: &mut [Result<Place, StoreError>],
+        out: &mut [Result<PathLocation, StoreError>],
     ) {
         let mut nothing = |_: usize, _: Result<&PageBytes, LoadError>| ();
         let mut overlapped = OverlappedLoad { load: None, done: &RefCell::new(&mut nothing) };
@@ -183,7 +183,7 @@ impl Paths {
         pages: &[&PageBytes],
         bytes_max: Option<usize>,
         priority: Priority,
-        out: &mut [Result<Place, StoreError>],
+        out: &mut [Result<PathLocation, StoreError>],
         overlapped: &mut OverlappedLoad<'_, '_>,
     ) {
         let mut among = among.to_vec();

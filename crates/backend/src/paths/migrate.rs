@@ -5,7 +5,7 @@
 
 use super::Paths;
 use super::batch::to_be_stored;
-use super::table::{Handle, Outcome, Place, Which};
+use super::table::{Handle, Outcome, PathLocation, Which};
 use crate::mapping::Mapping;
 use crate::sync::lock;
 use crate::{LoadItem, Location, Priority, StoreError};
@@ -45,14 +45,14 @@ impl Staging {
 /// A page on its way.
 pub(super) struct Moving {
     pub(super) handle: Handle,
-    pub(super) from: Place,
+    pub(super) from: PathLocation,
     pub(super) loaded: bool,
-    pub(super) stored: Result<Place, StoreError>,
+    pub(super) stored: Result<PathLocation, StoreError>,
 }
 
 impl Moving {
     /// One whose move has begun.
-    pub(super) fn begun((handle, from): (Handle, Place)) -> Moving {
+    pub(super) fn begun((handle, from): (Handle, PathLocation)) -> Moving {
         Moving { handle, from, loaded: false, stored: to_be_stored() }
     }
 }
@@ -69,7 +69,7 @@ pub(super) struct Moved {
 }
 
 /// Stores pages that have no place yet.
-type Put<'a> = &'a dyn Fn(&[&PageBytes], &mut [Result<Place, StoreError>]);
+type Put<'a> = &'a dyn Fn(&[&PageBytes], &mut [Result<PathLocation, StoreError>]);
 
 impl Paths {
     /// Demotes up to `pages` of the first path's oldest pages; returns how many left it.
@@ -83,7 +83,7 @@ impl Paths {
         if below.is_empty() {
             return 0;
         }
-        let put = |pages: &[&PageBytes], out: &mut [Result<Place, StoreError>]| {
+        let put = |pages: &[&PageBytes], out: &mut [Result<PathLocation, StoreError>]| {
             self.put(&below, pages, Priority::WriteBack, out);
             let full = out.iter().filter(|place| matches!(place, Err(StoreError::Full { .. }))).count();
             // A second time after room was made below; what then does not fit stays. Where the order of tiers may change, two threads could wait
@@ -161,7 +161,8 @@ impl Paths {
     /// Enters the new places and frees what is no longer used. A page that was not demoted stays as old as it was; one that was not promoted,
     /// or cannot be read, is the youngest: it was just used, or is to be tried last.
     pub(super) fn finish_batch(&self, batch: &[Moving], are_promoted: bool) -> Moved {
-        let (mut left, mut unused, mut promoted): (Vec<Place>, Vec<Place>, usize) = (Vec::new(), Vec::new(), 0);
+        let (mut left, mut unused, mut promoted): (Vec<PathLocation>, Vec<PathLocation>, usize) =
+            (Vec::new(), Vec::new(), 0);
         let mut lists = lock(&self.lists);
         // Backwards, so that pages that go back to the old end keep their order.
         for moving in batch.iter().rev() {
@@ -196,7 +197,7 @@ impl Paths {
 }
 
 impl Paths {
-    fn count_promoted(&self, to: Place) {
+    fn count_promoted(&self, to: PathLocation) {
         if let Some(path) = self.enter(to.path) {
             path.promoted_pages.fetch_add(1, Relaxed);
         }
@@ -207,7 +208,7 @@ impl Paths {
 pub(super) fn store_batch(
     batch: &mut [Moving],
     pages: &[PageBytes],
-    put: impl FnOnce(&[&PageBytes], &mut [Result<Place, StoreError>]),
+    put: impl FnOnce(&[&PageBytes], &mut [Result<PathLocation, StoreError>]),
 ) {
     let loaded: Vec<usize> = (0..batch.len()).filter(|index| batch[*index].loaded).collect();
     let contents: Vec<&PageBytes> = loaded.iter().map(|index| &pages[*index]).collect();

@@ -46,7 +46,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 pub use table::PAGES_MAX;
-use table::{Handle, Lists, Place, Table};
+use table::{Handle, Lists, PathLocation, Table};
 
 /// Paths that can be open at a time.
 pub const PATHS_MAX: usize = 16;
@@ -193,7 +193,7 @@ impl Paths {
     }
 
     /// Enters the path that a row names, whose page is pinned or not yet freed there.
-    fn path_of(&self, place: Place) -> Entered<'_> {
+    fn path_of(&self, place: PathLocation) -> Entered<'_> {
         self.enter(place.path).expect("a path of which rows name pages stays open")
     }
 
@@ -305,7 +305,7 @@ impl Paths {
             if !self.enter_rows(&places, out) {
                 return;
             }
-            let is_full = |place: &Result<Place, StoreError>| matches!(place, Err(StoreError::Full { .. }));
+            let is_full = |place: &Result<PathLocation, StoreError>| matches!(place, Err(StoreError::Full { .. }));
             for _ in 0..ROUNDS_MAX {
                 let missing = places.iter().filter(|place| is_full(place)).count();
                 let demote = |path: &usize| self.demote_from(*path, missing.div_ceil(tier.len()).max(BATCH_PAGES));
@@ -335,7 +335,7 @@ impl Paths {
         tiers: &[Vec<usize>],
         pages: &[&PageBytes],
         priority: Priority,
-        places: &mut [Result<Place, StoreError>],
+        places: &mut [Result<PathLocation, StoreError>],
     ) {
         let is_ram = |tier: &Vec<usize>| tier.iter().all(|path| self.costs_ram(*path));
         let ram = tiers.iter().take_while(|tier| is_ram(tier)).count();
@@ -361,8 +361,12 @@ impl Paths {
 
     /// Enters rows for pages that have places and no rows, and says why others have none. False: there was no row for some, whose places are
     /// free again, and so there is none for others.
-    fn enter_rows(&self, places: &[Result<Place, StoreError>], out: &mut [Result<Location, StoreError>]) -> bool {
-        let mut without: Vec<Place> = Vec::new();
+    fn enter_rows(
+        &self,
+        places: &[Result<PathLocation, StoreError>],
+        out: &mut [Result<Location, StoreError>],
+    ) -> bool {
+        let mut without: Vec<PathLocation> = Vec::new();
         let mut lists = lock(&self.lists);
         for (place, out) in places.iter().zip(&mut *out) {
             match place {
@@ -384,12 +388,12 @@ impl Paths {
     }
 
     /// Pages that are pinned are about to be loaded.
-    fn note_loads(&self, pinned: &[(Handle, Place)], priority: Priority) {
+    fn note_loads(&self, pinned: &[(Handle, PathLocation)], priority: Priority) {
         if !self.promotion.has_lower() || !matches!(priority, Priority::Demand | Priority::Prefetch) {
             return;
         }
         let mut used = 0;
-        for (handle, Place { path, .. }) in pinned {
+        for (handle, PathLocation { path, .. }) in pinned {
             self.promotion.loads(*path, 1);
             used += u32::from(self.table.first_load_of_promoted(*handle));
         }
@@ -402,7 +406,7 @@ impl Paths {
     fn load_pinned(
         &self,
         items: &mut [LoadItem<'_>],
-        places: &[Option<Place>],
+        places: &[Option<PathLocation>],
         priority: Priority,
         done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
     ) {
@@ -412,7 +416,7 @@ impl Paths {
         }
         let mut parts: [Option<Part<'_>>; PATHS_MAX] = [const { None }; PATHS_MAX];
         for (index, (item, place)) in items.iter_mut().zip(places).enumerate() {
-            let Some(Place { path: number, location }) = *place else { continue };
+            let Some(PathLocation { path: number, location }) = *place else { continue };
             let path = entered[number].as_deref().expect("entered above");
             let part = parts[number].get_or_insert_with(|| Part::load(number, path, priority));
             part.add_item(index, LoadItem { location, into: item.into });
@@ -486,7 +490,7 @@ impl Backend for Paths {
             return self.table.unpin(handle);
         }
         let outer: Vec<Location> = items.iter().map(|item| item.location).collect();
-        let places: Vec<Option<Place>> = outer.iter().map(|at| self.table.pin(handle_of(*at))).collect();
+        let places: Vec<Option<PathLocation>> = outer.iter().map(|at| self.table.pin(handle_of(*at))).collect();
         for (index, _) in places.iter().enumerate().filter(|(_, place)| place.is_none()) {
             done(index, Err(nothing_at(outer[index])));
         }
@@ -507,7 +511,7 @@ impl Backend for Paths {
     /// Of pages that lie where they would be stored anew, and that are not being migrated.
     fn patch(&self, patches: &[Patch<'_>], priority: Priority, out: &mut [bool]) {
         out.fill(false);
-        let pinned: Vec<Option<Place>> =
+        let pinned: Vec<Option<PathLocation>> =
             patches.iter().map(|patch| self.table.pin_still(handle_of(patch.location))).collect();
         for number in self.tiers().first().into_iter().flatten() {
             let is_there = |index: &usize| pinned[*index].is_some_and(|place| place.path == *number);
@@ -521,7 +525,7 @@ impl Backend for Paths {
                 here.iter().zip(patched).for_each(|(index, patched)| out[*index] = patched);
             }
         }
-        let unpin = |(patch, place): (&Patch<'_>, &Option<Place>)| {
+        let unpin = |(patch, place): (&Patch<'_>, &Option<PathLocation>)| {
             if place.is_some() {
                 self.table.unpin(handle_of(patch.location));
             }
@@ -574,7 +578,7 @@ impl Backend for Paths {
     }
 
     fn copy_takes_room(&self, location: Location) -> bool {
-        let Some(Place { path, .. }) = self.table.place(handle_of(location)) else { return false };
+        let Some(PathLocation { path, .. }) = self.table.place(handle_of(location)) else { return false };
         self.cost_ram.load(Relaxed) & 1 << path != 0 || self.promotion.takes_room(path)
     }
 

@@ -13,7 +13,7 @@
 
 use super::batch::to_be_stored;
 use super::migrate::{BATCH_PAGES, Moving};
-use super::table::{Place, Which};
+use super::table::{PathLocation, Which};
 use super::{COMPRESSIBLE_BYTES_MAX, Paths, handle_of};
 use crate::sync::lock;
 use crate::{BackendUsage, Location, Priority, StoreError};
@@ -242,7 +242,7 @@ impl Paths {
         if is_vain || !lock(&self.promotion.gate).is_open() {
             return 0;
         }
-        let put = |pages: &[&PageBytes], out: &mut [Result<Place, StoreError>]| {
+        let put = |pages: &[&PageBytes], out: &mut [Result<PathLocation, StoreError>]| {
             self.put(first, pages, Priority::Migration, out);
         };
         let moved =

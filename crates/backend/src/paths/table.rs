@@ -42,21 +42,21 @@ struct Row {
 
 /// A page's path and its location there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Place {
+pub(super) struct PathLocation {
     pub(super) path: usize,
     pub(super) location: Location,
 }
 
-impl Place {
+impl PathLocation {
     fn encode(self) -> u64 {
         assert!(self.location.0 >> Location::BITS == 0, "a backend returned the location {:?}", self.location);
         STORED | ((self.path as u64) << Location::BITS) | self.location.0
     }
 
-    fn decode(word: u64) -> Option<Place> {
+    fn decode(word: u64) -> Option<PathLocation> {
         let path = usize::try_from((word >> Location::BITS) & ((1 << PATH_BITS) - 1)).ok()?;
         let location = Location(word & ((1 << Location::BITS) - 1));
-        (word & STORED != 0 && word & DEAD == 0).then_some(Place { path, location })
+        (word & STORED != 0 && word & DEAD == 0).then_some(PathLocation { path, location })
     }
 }
 
@@ -135,7 +135,7 @@ impl Table {
     }
 
     /// Enters a page as the youngest of its path; `None` when all rows are in use.
-    pub(super) fn insert(&self, lists: &mut Lists, place: Place) -> Option<Handle> {
+    pub(super) fn insert(&self, lists: &mut Lists, place: PathLocation) -> Option<Handle> {
         let handle = match lists.free.checked_sub(1) {
             Some(handle) => {
                 let handle = Handle::try_from(handle).expect("the free list holds rows");
@@ -154,15 +154,15 @@ impl Table {
     }
 
     /// Pins a page where it is until `unpin`; `None` if nothing is stored there.
-    pub(super) fn pin(&self, handle: Handle) -> Option<Place> {
-        Place::decode(self.row(handle).place.fetch_add(PIN, Acquire))
+    pub(super) fn pin(&self, handle: Handle) -> Option<PathLocation> {
+        PathLocation::decode(self.row(handle).place.fetch_add(PIN, Acquire))
     }
 
     /// As `pin`, of a page that is not being moved, nor will be until `unpin`; `None`: it is being moved, or nothing is stored there, and it is
     /// not pinned.
-    pub(super) fn pin_still(&self, handle: Handle) -> Option<Place> {
+    pub(super) fn pin_still(&self, handle: Handle) -> Option<PathLocation> {
         let word = self.row(handle).place.fetch_add(PIN, Acquire);
-        let place = Place::decode(word).filter(|_| word & MOVING == 0);
+        let place = PathLocation::decode(word).filter(|_| word & MOVING == 0);
         if place.is_none() {
             self.unpin(handle);
         }
@@ -175,9 +175,9 @@ impl Table {
     }
 
     /// Takes a page out; returns its place, which is to be freed, or `None` if a migration has it and will free it.
-    pub(super) fn remove(&self, lists: &mut Lists, handle: Handle) -> Option<Place> {
+    pub(super) fn remove(&self, lists: &mut Lists, handle: Handle) -> Option<PathLocation> {
         let word = self.row(handle).place.load(Acquire);
-        let place = Place::decode(word).unwrap_or_else(|| panic!("far page {handle} was freed twice"));
+        let place = PathLocation::decode(word).unwrap_or_else(|| panic!("far page {handle} was freed twice"));
         assert!(word < PIN, "far page {handle} was freed during a load");
         if word & MOVING != 0 {
             self.row(handle).place.store(word | DEAD, Release);
@@ -189,8 +189,8 @@ impl Table {
     }
 
     /// Where a page is; `None`: nothing is stored there.
-    pub(super) fn place(&self, handle: Handle) -> Option<Place> {
-        Place::decode(self.row(handle).place.load(Relaxed))
+    pub(super) fn place(&self, handle: Handle) -> Option<PathLocation> {
+        PathLocation::decode(self.row(handle).place.load(Relaxed))
     }
 
     /// Whether a page was promoted and is loaded now for the first time since.
@@ -206,7 +206,7 @@ impl Table {
         path: usize,
         count: usize,
         which: Which,
-    ) -> Vec<(Handle, Place)> {
+    ) -> Vec<(Handle, PathLocation)> {
         let mut moves = Vec::with_capacity(count);
         let Ends { oldest, youngest } = lists.ends[path];
         let mut handle = if which == Which::Oldest { oldest } else { youngest };
@@ -219,10 +219,10 @@ impl Table {
     }
 
     /// Starts moving a page; `None`: a load holds it, or it is being moved.
-    pub(super) fn start_move(&self, lists: &mut Lists, handle: Handle) -> Option<Place> {
+    pub(super) fn start_move(&self, lists: &mut Lists, handle: Handle) -> Option<PathLocation> {
         let row = &self.row(handle).place;
         let word = row.load(Acquire);
-        let place = Place::decode(word).filter(|_| word < PIN && word & MOVING == 0)?;
+        let place = PathLocation::decode(word).filter(|_| word < PIN && word & MOVING == 0)?;
         row.compare_exchange(word, word | MOVING, AcqRel, Relaxed).ok()?;
         self.unlink(lists, place.path, handle);
         Some(place)
@@ -233,8 +233,8 @@ impl Table {
         &self,
         lists: &mut Lists,
         handle: Handle,
-        from: Place,
-        to: Place,
+        from: PathLocation,
+        to: PathLocation,
         is_promoted: bool,
     ) -> Outcome {
         let row = &self.row(handle).place;
@@ -261,7 +261,13 @@ impl Table {
 
     /// Ends a move that could not be made: the page stays the oldest of its path, or with `as_youngest` becomes the
     /// youngest.
-    pub(super) fn abandon_move(&self, lists: &mut Lists, handle: Handle, from: Place, as_youngest: bool) -> Outcome {
+    pub(super) fn abandon_move(
+        &self,
+        lists: &mut Lists,
+        handle: Handle,
+        from: PathLocation,
+        as_youngest: bool,
+    ) -> Outcome {
         let word = self.row(handle).place.fetch_and(!MOVING, AcqRel);
         if word & DEAD != 0 {
             self.give_back(lists, handle);
@@ -329,8 +335,8 @@ impl Table {
 mod tests {
     use super::*;
 
-    fn place(path: usize, location: u64) -> Place {
-        Place { path, location: Location(location) }
+    fn place(path: usize, location: u64) -> PathLocation {
+        PathLocation { path, location: Location(location) }
     }
 
     #[test]

@@ -7,24 +7,24 @@ use hinterland_wire::{Directory, Endpoint};
 use std::sync::Arc;
 
 /// Where a node is to be listed, and as what.
-pub struct Place {
+pub struct PoolEntry {
     pool: Pool,
     /// `None`: as what it listens on.
     advertised: Option<Endpoint>,
 }
 
-impl Place {
+impl PoolEntry {
     /// What the flags say, if they do; `listen` is where the node is to listen.
     ///
     /// # Errors
     /// Programs could not find the node so; a URL cannot be read.
-    pub fn of(args: &ServeArgs, listen: &Endpoint) -> Result<Option<Place>, NodeError> {
+    pub fn of(args: &ServeArgs, listen: &Endpoint) -> Result<Option<PoolEntry>, NodeError> {
         let Some(directory) = &args.register else { return Ok(None) };
         let directory: Directory = directory.parse()?;
         let advertised = args.advertise.as_ref().map(|url| url.parse::<Endpoint>()).transpose()?;
         check(listen, advertised.as_ref()).map_err(|(flag, why)| NodeError::Flag { flag, why })?;
         let pool = Pool::new(&directory, args.identity().sources()?.as_ref())?;
-        Ok(Some(Place { pool, advertised }))
+        Ok(Some(PoolEntry { pool, advertised }))
     }
 
     /// Lists the node from now on.

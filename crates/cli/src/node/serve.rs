@@ -44,7 +44,7 @@ pub fn run(args: &ServeArgs) -> Result<(), NodeError> {
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
     let renewal = Renewal::take()?;
     let credentials = credentials(args)?;
-    let (listening, place) = listen(args, inherited, options, credentials)?;
+    let (listening, entry) = listen(args, inherited, options, credentials)?;
     let (node, lends) = (listening.endpoint(), ByteCount(listening.node().figures().capacity_bytes));
     let quota = ByteCount(options.quota_bytes.min(capacity_bytes));
     tracing::info!(%node, capacity = %lends, quota = %quota, pid = std::process::id(), "listening");
@@ -60,7 +60,7 @@ pub fn run(args: &ServeArgs) -> Result<(), NodeError> {
         let address = metrics::serve(address, Arc::clone(listening.node()))?;
         print::text(&format!("figures at http://{address}/metrics\n"))?;
     }
-    let registration = place.map(|place| place.take(&listening)).transpose()?;
+    let registration = entry.map(|entry| entry.take(&listening)).transpose()?;
     tell_systemd(NotifyState::Ready);
     if let Some(signal) = signals.forever().next() {
         let figures = listening.node().figures();
@@ -91,16 +91,16 @@ fn listen(
     inherited: Option<OwnedFd>,
     options: Options,
     credentials: Option<NodeCredentials>,
-) -> Result<(Listening, Option<register::Place>), NodeError> {
+) -> Result<(Listening, Option<register::PoolEntry>), NodeError> {
     let insecure_loopback = args.identity.is_insecure_loopback();
     if let (None, Some(socket)) = (&args.listen, inherited) {
         let listening = Listening::start_inherited(socket, options, credentials, insecure_loopback)?;
-        let place = register::Place::of(args, &listening.endpoint())?;
-        return Ok((listening, place));
+        let entry = register::PoolEntry::of(args, &listening.endpoint())?;
+        return Ok((listening, entry));
     }
     let endpoint: Endpoint = default_url::or_default(args.listen.as_deref())?.parse()?;
-    let place = register::Place::of(args, &endpoint)?;
-    Ok((Listening::start_with(&endpoint, options, credentials, insecure_loopback)?, place))
+    let entry = register::PoolEntry::of(args, &endpoint)?;
+    Ok((Listening::start_with(&endpoint, options, credentials, insecure_loopback)?, entry))
 }
 
 /// The socket that a service manager hands over, if one does (sd_listen_fds(3)).

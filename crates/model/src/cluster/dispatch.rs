@@ -26,7 +26,7 @@ pub enum Start {
 
 /// Where a program goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct Assignment {
     /// The number of the machine.
     pub machine: u32,
     /// Its far memory there; `None`: all of its memory is local.
@@ -36,10 +36,10 @@ pub struct Place {
 }
 
 /// The place of a program; `None`: no machine takes it now.
-pub fn dispatch(fleet: &Fleet, demands: &Demands, program: usize) -> Option<Place> {
+pub fn dispatch(fleet: &Fleet, demands: &Demands, program: usize) -> Option<Assignment> {
     demands.preferred(program).iter().find_map(|backend| {
         let (backend, demand) = (*backend, demands.of(program, *backend)?);
-        let found = |machine: Option<u32>, start| machine.map(|machine| Place { machine, backend, start });
+        let found = |machine: Option<u32>, start| machine.map(|machine| Assignment { machine, backend, start });
         let switched = || backend.and_then(|backend| fleet.free_of_another(backend, demand));
         found(fleet.online(backend, demand), Start::Warm)
             .or_else(|| found(fleet.free(backend, demand), Start::Free))

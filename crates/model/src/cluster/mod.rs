@@ -19,7 +19,7 @@ mod simulate;
 
 pub use arrivals::{Arrivals, Mix};
 pub use demands::{Demand, Demands};
-pub use dispatch::{Place, Start, dispatch};
+pub use dispatch::{Assignment, Start, dispatch};
 pub use fleet::{Fleet, Limits, Machine};
 pub use programs::{Backend, Point, Program, Programs};
 pub use simulate::{Figures, Run, simulate};

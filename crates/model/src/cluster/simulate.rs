@@ -2,7 +2,7 @@
 
 use super::arrivals::{Arrivals, Mix};
 use super::demands::{Demand, Demands};
-use super::dispatch::{Place, Start, dispatch};
+use super::dispatch::{Assignment, Start, dispatch};
 use super::fleet::{Fleet, Machine};
 use super::programs::Programs;
 use std::cmp::Reverse;
@@ -84,7 +84,7 @@ pub fn simulate(programs: &Programs, run: &Run) -> Result<Figures, String> {
             }
         }
         while let Some(program) = waiting.front().copied()
-            && let Some(Place { machine, backend, start }) = dispatch(&fleet, &demands, program)
+            && let Some(Assignment { machine, backend, start }) = dispatch(&fleet, &demands, program)
         {
             waiting.pop_front();
             let demand = started_with(&demands, program, backend);

@@ -1,7 +1,7 @@
 //! The cluster: dispatching worked out by hand, and what holds for any run.
 
 use hinterland_model::cluster::{
-    Demands, Fleet, Limits, Machine, Mix, Place, Programs, Run, Start, dispatch, simulate,
+    Assignment, Demands, Fleet, Limits, Machine, Mix, Programs, Run, Start, dispatch, simulate,
 };
 use serde_json::{Value, json};
 
@@ -74,8 +74,8 @@ fn demands_are_those_that_take_least_of_a_machine_within_the_slowdown() {
     assert_eq!(narrow.preferred(0), [SLOW, None, NEAR]);
 }
 
-fn place(machine: u32, backend: Option<usize>, start: Start) -> Option<Place> {
-    Some(Place { machine, backend, start })
+fn place(machine: u32, backend: Option<usize>, start: Start) -> Option<Assignment> {
+    Some(Assignment { machine, backend, start })
 }
 
 /// Algorithm 1, step by step.
@@ -120,7 +120,7 @@ fn a_program_does_not_wait_for_far_memory_while_there_is_local_memory() {
     for expected in [place(0, NEAR, Start::New), place(0, None, Start::Warm)] {
         let found = dispatch(&fleet, &demands, 0);
         assert_eq!(found, expected);
-        let Place { machine, backend, .. } = found.expect("there is room");
+        let Assignment { machine, backend, .. } = found.expect("there is room");
         fleet.start(machine, backend, demands.of(0, backend).expect("it keeps it"));
     }
     assert_eq!(dispatch(&fleet, &demands, 0), None, "4 GiB are left");
@@ -133,7 +133,7 @@ fn far_memory_and_bandwidth_bound_what_a_machine_takes() {
     let takes = |limits: Limits| {
         let mut fleet = Fleet::new(1, MACHINE, vec![limits; 2]);
         let mut count = 0;
-        while let Some(Place { machine, backend: NEAR, .. }) = dispatch(&fleet, &demands, 0) {
+        while let Some(Assignment { machine, backend: NEAR, .. }) = dispatch(&fleet, &demands, 0) {
             fleet.start(machine, NEAR, demands.of(0, NEAR).expect("it keeps it"));
             count += 1;
         }

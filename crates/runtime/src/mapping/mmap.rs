@@ -21,7 +21,7 @@ use super::{Outcome, PROTECTION_BITS, apply, bits, kernel, near, refuse_own_page
 use crate::caller;
 use crate::memory_limit::{self, Account};
 use crate::profile;
-use crate::region_map::{self, Attributes, Kind, Locked, Place, RegionMap, Run};
+use crate::region_map::{self, Attributes, Kind, Locked, RangeRelation, RegionMap, Run};
 use hinterland_pager::NotReplaced;
 use hinterland_sys::trampoline;
 use hinterland_units::{PAGE_BYTES, PageNo};
@@ -115,11 +115,11 @@ pub fn map(request: MapRequest, caller: usize) -> Outcome {
 
 /// A mapping at a commanded place, or the part of it on one side of an end of the far range.
 pub(super) fn map_part(request: &MapRequest) -> Outcome {
-    match region_map::place_of(request.address, request.bytes) {
-        Place::Outside if replaces_the_page(request) => map_around_the_page(request),
-        Place::Outside => request.pass_on(),
-        Place::Inside(first, count) => map_fixed(request, first, count),
-        Place::Across => map_across(request, Parts::new(request.address, request.bytes)),
+    match region_map::relation_of(request.address, request.bytes) {
+        RangeRelation::Outside if replaces_the_page(request) => map_around_the_page(request),
+        RangeRelation::Outside => request.pass_on(),
+        RangeRelation::Inside(first, count) => map_fixed(request, first, count),
+        RangeRelation::Across => map_across(request, Parts::new(request.address, request.bytes)),
     }
 }
 
@@ -190,8 +190,8 @@ pub(super) fn map_anywhere(request: &MapRequest) -> Outcome {
     let alignment = u32::try_from(alignment).unwrap_or(1);
     let attributes = request.attributes();
     let mut region_map = region_map::lock();
-    let wished = match region_map::place_of(request.address & !(PAGE_BYTES - 1), request.bytes) {
-        Place::Inside(first, count) if region_map.place_at(first, count, attributes) => Some(first),
+    let wished = match region_map::relation_of(request.address & !(PAGE_BYTES - 1), request.bytes) {
+        RangeRelation::Inside(first, count) if region_map.place_at(first, count, attributes) => Some(first),
         _ => None,
     };
     let Some(first) = wished.or_else(|| region_map.place(count, alignment, attributes)) else {

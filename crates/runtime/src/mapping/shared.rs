@@ -2,7 +2,7 @@
 
 use super::mmap::move_in;
 use super::{Outcome, apply, bits, kernel, refuse_own_page, seal};
-use crate::region_map::{self, Kind, Place, RegionMap, Run};
+use crate::region_map::{self, Kind, RangeRelation, RegionMap, Run};
 use hinterland_sys::trampoline;
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::mem::MaybeUninit;
@@ -18,7 +18,7 @@ pub fn attach(segment: i32, address: usize, flags: i32) -> Outcome {
         return if replaces { refuse_own_page() } else { pass_on(address, flags) };
     }
     let bytes = size_of_segment(segment)?;
-    let Place::Inside(first, count) = region_map::place_of(start, bytes) else { return Err(libc::EINVAL) };
+    let RangeRelation::Inside(first, count) = region_map::relation_of(start, bytes) else { return Err(libc::EINVAL) };
     let mut region_map = region_map::lock();
     if flags & libc::SHM_REMAP == 0 && !region_map.is_free(first, count) {
         return Err(libc::EINVAL);

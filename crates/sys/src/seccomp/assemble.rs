@@ -43,7 +43,7 @@ pub fn halves(value: usize) -> (u32, u32) {
 
 /// A place in the program, counted from its end.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place(usize);
+pub(super) struct Label(usize);
 
 /// A program being assembled, last instruction first.
 pub(super) struct Assembler {
@@ -52,12 +52,12 @@ pub(super) struct Assembler {
 
 impl Assembler {
     /// A program whose end is there already.
-    pub(super) fn before(end: &[libc::sock_filter]) -> (Assembler, Place) {
-        (Assembler { reversed: end.iter().rev().copied().collect() }, Place(end.len()))
+    pub(super) fn before(end: &[libc::sock_filter]) -> (Assembler, Label) {
+        (Assembler { reversed: end.iter().rev().copied().collect() }, Label(end.len()))
     }
 
     /// The program from its start, which is `from`.
-    pub(super) fn finish(mut self, from: Place) -> Vec<libc::sock_filter> {
+    pub(super) fn finish(mut self, from: Label) -> Vec<libc::sock_filter> {
         if self.distance(from) != 0 {
             self.jump(from);
         }
@@ -65,18 +65,18 @@ impl Assembler {
         self.reversed
     }
 
-    pub(super) fn emit(&mut self, code: u16, jt: u8, jf: u8, k: u32) -> Place {
+    pub(super) fn emit(&mut self, code: u16, jt: u8, jf: u8, k: u32) -> Label {
         self.reversed.push(libc::sock_filter { code, jt, jf, k });
-        Place(self.reversed.len())
+        Label(self.reversed.len())
     }
 
     /// Instructions between the next one to be emitted and `to`.
-    fn distance(&self, to: Place) -> usize {
+    fn distance(&self, to: Label) -> usize {
         self.reversed.len() - to.0
     }
 
     /// A conditional jump. Its reach is 255 instructions; an unconditional one behind it goes further.
-    pub(super) fn branch(&mut self, condition: u16, operand: u32, yes: Place, no: Place) -> Place {
+    pub(super) fn branch(&mut self, condition: u16, operand: u32, yes: Label, no: Label) -> Label {
         // One more than now, because an intermediate jump for `yes` comes in between.
         let no = if self.distance(no) >= 255 { self.jump(no) } else { no };
         let yes = if self.distance(yes) > 255 { self.jump(yes) } else { yes };
@@ -85,21 +85,21 @@ impl Assembler {
         self.emit(condition, jt, jf, operand)
     }
 
-    fn jump(&mut self, to: Place) -> Place {
+    fn jump(&mut self, to: Label) -> Label {
         let distance = u32::try_from(self.distance(to)).expect("a program has at most 4096 instructions");
         self.emit(JUMP, 0, 0, distance)
     }
 
-    pub(super) fn load(&mut self, offset: usize) -> Place {
+    pub(super) fn load(&mut self, offset: usize) -> Label {
         self.emit(LOAD, 0, 0, u32::try_from(offset).expect("seccomp_data has 64 bytes"))
     }
 
-    pub(super) fn answer(&mut self, action: u32) -> Place {
+    pub(super) fn answer(&mut self, action: u32) -> Label {
         self.emit(RETURN, 0, 0, action)
     }
 
     /// Compares a 64-bit field of `seccomp_data` at `offset` with a constant.
-    fn if_field_is(&mut self, offset: usize, value: usize, yes: Place, no: Place) -> Place {
+    fn if_field_is(&mut self, offset: usize, value: usize, yes: Label, no: Label) -> Label {
         let (upper, lower) = halves(value);
         self.branch(IF_EQUAL, lower, yes, no);
         let lower_too = self.load(offset);
@@ -116,19 +116,19 @@ fn argument(index: usize) -> usize {
 /// What the parts of the filter share.
 struct Build<'a> {
     assembler: Assembler,
-    allow: Place,
+    allow: Label,
     /// The end of a call with a far pointer.
-    far: Place,
+    far: Label,
     far_range: &'a Range<usize>,
     /// The error that answers the probe.
     stamp: u16,
     /// Parts made so far.
-    parts: Vec<(Rule, Place)>,
+    parts: Vec<(Rule, Label)>,
 }
 
 impl Build<'_> {
     /// `otherwise`, unless the call comes from one of the trampoline's two instructions that are not looked at.
-    fn unless_exempt(&mut self, otherwise: Place) -> Place {
+    fn unless_exempt(&mut self, otherwise: Label) -> Label {
         let offset = offset_of!(libc::seccomp_data, instruction_pointer);
         let (upper, _) = halves(trampoline::RETURN_ADDRESS);
         let (_, both) = halves(trampoline::RETURN_ADDRESS & trampoline::INSIDE_RETURN_ADDRESS);
@@ -141,7 +141,7 @@ impl Build<'_> {
     }
 
     /// The part that decides by `rule`.
-    fn part(&mut self, rule: Rule) -> Place {
+    fn part(&mut self, rule: Rule) -> Label {
         if let Some((_, place)) = self.parts.iter().find(|(known, _)| *known == rule) {
             return *place;
         }
@@ -159,7 +159,7 @@ impl Build<'_> {
     }
 
     /// Looks at the upper halves of the arguments in `mask`, then goes on at `none`.
-    fn pointers(&mut self, mask: u8, none: Place) -> Place {
+    fn pointers(&mut self, mask: u8, none: Label) -> Label {
         let (first, _) = halves(self.far_range.start);
         let (size, _) = halves(self.far_range.len());
         let mut next = none;
@@ -172,7 +172,7 @@ impl Build<'_> {
     }
 
     /// Looks at the code first.
-    fn by_code(&mut self, codes: &Codes) -> Place {
+    fn by_code(&mut self, codes: &Codes) -> Label {
         let mut next = self.part(Rule::Pointers(codes.otherwise));
         for (code, mask) in codes.pointers.iter().rev() {
             let pointers = self.part(Rule::Pointers(*mask));
@@ -188,7 +188,7 @@ impl Build<'_> {
     }
 
     /// fcntl(2): the probe's arguments get the stamp, all others the usual look.
-    fn with_probe(&mut self, usual: Place) -> Place {
+    fn with_probe(&mut self, usual: Label) -> Label {
         let stamped = self.assembler.answer(libc::SECCOMP_RET_ERRNO | u32::from(self.stamp));
         let third = self.assembler.if_field_is(argument(2), probe::MARK, stamped, usual);
         let (_, lower) = halves(probe::NO_DESCRIPTOR);
@@ -197,7 +197,7 @@ impl Build<'_> {
     }
 
     /// The tree over runs of numbers with one place each; the first run starts at 0.
-    fn tree(&mut self, runs: &[(u32, Place)]) -> Place {
+    fn tree(&mut self, runs: &[(u32, Label)]) -> Label {
         let [left @ .., _] = runs else { return self.allow };
         if left.is_empty() {
             return runs[0].1;
@@ -216,7 +216,7 @@ pub fn program(rules: &[(u32, Rule)], far_range: &Range<usize>, stamp: u16) -> V
     let trap = assembler.answer(libc::SECCOMP_RET_TRAP | u32::from(super::TRAP_MARK));
     let mut build = Build { assembler, allow, far: trap, far_range, stamp, parts: Vec::new() };
     build.far = build.unless_exempt(trap);
-    let mut runs: Vec<(u32, Place)> = Vec::new();
+    let mut runs: Vec<(u32, Label)> = Vec::new();
     for (first, rule) in super::runs(rules) {
         let mut place = build.part(rule);
         if first == probe::NUMBER {
@@ -238,7 +238,7 @@ pub fn program(rules: &[(u32, Rule)], far_range: &Range<usize>, stamp: u16) -> V
         assembler.jump(tree);
     }
     assembler.load(offset_of!(libc::seccomp_data, nr));
-    let by_number = Place(assembler.reversed.len());
+    let by_number = Label(assembler.reversed.len());
     assembler.branch(IF_EQUAL, X86_64, by_number, allow);
     assembler.load(offset_of!(libc::seccomp_data, arch));
     build.assembler.reversed.reverse();

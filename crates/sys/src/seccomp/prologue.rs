@@ -16,7 +16,7 @@
 //! Numbers that are not listed are decided by instructions for which the kernel keeps its bitmap of calls that are always allowed
 //! (`seccomp_is_const_allow`: loads of number and architecture, comparisons, AND).
 
-use super::assemble::{AND, Assembler, IF_AT_LEAST, IF_EQUAL, Place, X86_64, halves};
+use super::assemble::{AND, Assembler, IF_AT_LEAST, IF_EQUAL, Label, X86_64, halves};
 use crate::trampoline;
 use std::mem::offset_of;
 
@@ -52,7 +52,7 @@ pub fn compose(listed: &[Listed], program: &[libc::sock_filter]) -> Vec<libc::so
     let mut numbers: Vec<u32> = listed.iter().map(|call| call.number).collect();
     numbers.sort_unstable();
     numbers.dedup();
-    let checks: Vec<(u32, Place)> = numbers
+    let checks: Vec<(u32, Label)> = numbers
         .iter()
         .map(|number| {
             let mut place = program;
@@ -67,14 +67,14 @@ pub fn compose(listed: &[Listed], program: &[libc::sock_filter]) -> Vec<libc::so
     let from = from_ours(&mut assembler, by_number, program);
     assembler.branch(IF_EQUAL, X86_64, from, program);
     let ours = assembler.load(offset_of!(libc::seccomp_data, arch));
-    let candidates: Vec<(u32, Place)> = numbers.iter().map(|number| (*number, ours)).collect();
+    let candidates: Vec<(u32, Label)> = numbers.iter().map(|number| (*number, ours)).collect();
     tree(&mut assembler, &runs(&candidates, program));
     let start = assembler.load(offset_of!(libc::seccomp_data, nr));
     assembler.finish(start)
 }
 
 /// `yes` if all conditions hold, else `no`.
-fn conditions(assembler: &mut Assembler, conditions: &[Condition], yes: Place, no: Place) -> Place {
+fn conditions(assembler: &mut Assembler, conditions: &[Condition], yes: Label, no: Label) -> Label {
     let mut place = yes;
     for condition in conditions.iter().rev() {
         let mut next = no;
@@ -90,7 +90,7 @@ fn conditions(assembler: &mut Assembler, conditions: &[Condition], yes: Place, n
 }
 
 /// `yes` if the call comes from one of the trampoline's instructions that only the library uses.
-fn from_ours(assembler: &mut Assembler, yes: Place, no: Place) -> Place {
+fn from_ours(assembler: &mut Assembler, yes: Label, no: Label) -> Label {
     let offset = offset_of!(libc::seccomp_data, instruction_pointer);
     let (upper, _) = halves(trampoline::ADDRESS);
     let mut next = no;
@@ -105,7 +105,7 @@ fn from_ours(assembler: &mut Assembler, yes: Place, no: Place) -> Place {
 }
 
 /// Single numbers as runs over all numbers.
-fn runs(numbers: &[(u32, Place)], otherwise: Place) -> Vec<(u32, Place)> {
+fn runs(numbers: &[(u32, Label)], otherwise: Label) -> Vec<(u32, Label)> {
     let mut runs = vec![(0, otherwise)];
     for (number, place) in numbers.iter().copied() {
         if runs.last().is_some_and(|(first, _)| *first == number) {
@@ -117,7 +117,7 @@ fn runs(numbers: &[(u32, Place)], otherwise: Place) -> Vec<(u32, Place)> {
         runs.push((number + 1, otherwise));
     }
     // A run that its follower continues, or that has no number, is none.
-    let mut merged: Vec<(u32, Place)> = Vec::with_capacity(runs.len());
+    let mut merged: Vec<(u32, Label)> = Vec::with_capacity(runs.len());
     for (first, place) in runs {
         if merged.last().is_none_or(|(_, last)| *last != place) {
             merged.push((first, place));
@@ -127,7 +127,7 @@ fn runs(numbers: &[(u32, Place)], otherwise: Place) -> Vec<(u32, Place)> {
 }
 
 /// A binary tree over runs; the number is in the accumulator.
-fn tree(assembler: &mut Assembler, runs: &[(u32, Place)]) -> Place {
+fn tree(assembler: &mut Assembler, runs: &[(u32, Label)]) -> Label {
     if let [(_, place)] = runs {
         return *place;
     }
