@@ -2,7 +2,7 @@
 //! remote memory and a processor as lines of 64 bytes, as pages of 4 KiB, or both.
 //!
 //! ```text
-//!   workload, or lines of text ──loads, stores──► filter: L1, L2, LLC ──► Stream ──► replay(stream, scheme, parameters) ──► Figures
+//!   workload, or lines of text ──loads, stores──► filter: L1, L2, LLC ──► Stream ──► replay(stream, scheme, parameters) ──► ModelStats
 //!                                                                   │ core: a window of instructions
 //!                                                                   └ machine: local memory, network, remote memory, DaeMon's engines
 //! ```
@@ -18,7 +18,6 @@ mod cli;
 pub mod cluster;
 mod compression;
 mod core;
-mod figures;
 mod filter;
 mod inflight;
 mod lines;
@@ -31,12 +30,12 @@ mod random;
 mod report;
 mod scheme;
 mod source;
+mod stats;
 mod time;
 pub mod workloads;
 
 pub use cli::{Cli, main};
 pub use compression::Compressor;
-pub use figures::{Counts, Figures};
 pub use filter::{Data, Filter, Miss, Stream};
 pub use machine::{replay, replay_together};
 pub use parameters::{Disturbance, Link, Parameters, Replacement};
@@ -44,4 +43,5 @@ pub use placement::Placement;
 pub use programs::Running;
 pub use random::Random;
 pub use scheme::Scheme;
+pub use stats::{Counts, ModelStats};
 pub use time::{Rate, TICKS_PER_CYCLE, TICKS_PER_NS, cycles, ns};

@@ -1,13 +1,13 @@
 //! What was asked for, replayed and written down: a row for each workload, link and scheme, and geometric means over workloads.
 
 use crate::compression::Compressor;
-use crate::figures::Figures;
 use crate::machine::replay_together;
 use crate::parameters::{LLC, PAGE_BYTES, Parameters, Replacement};
 use crate::placement::Placement;
 use crate::programs::{self, Running};
 use crate::scheme::Scheme;
 use crate::source::{Extent, Source};
+use crate::stats::ModelStats;
 use crate::workloads::Trace;
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
@@ -267,7 +267,7 @@ fn rows_of(traces: &[(&Source, Trace)], point: &Point, request: &Request) -> Vec
     rows
 }
 
-fn row(workload: String, point: &Point, scheme: Scheme, [figures, remote]: [&Figures; 2], is_alone: bool) -> Row {
+fn row(workload: String, point: &Point, scheme: Scheme, [figures, remote]: [&ModelStats; 2], is_alone: bool) -> Row {
     let counts = figures.counts;
     Row {
         workload,

@@ -1,9 +1,9 @@
 //! Replays of LRU and MIN ([`hinterland_policy::Ideal`]), the references for the policies: all frames hold mapped pages, one page
 //! leaves for each that comes, what leaves is written back at once, nothing is prefetched.
 
-use crate::figures::Figures;
 use crate::machine::REPORT_REFERENCES;
 use crate::page::{Marks, Page, State};
+use crate::replay_stats::ReplayStats;
 use crate::workload::Lost;
 use crate::{Setup, Touch, Workload};
 use hinterland_backend::{Direction, Link, Priority};
@@ -17,9 +17,9 @@ pub(crate) fn replay(
     frames: u64,
     ideal: &mut dyn Ideal,
     progress: &mut dyn FnMut(u64),
-) -> Figures {
+) -> ReplayStats {
     let next = next_uses(work);
-    let mut figures = Figures { cpu_ns: work.cpu_ns(), ..Figures::default() };
+    let mut figures = ReplayStats { cpu_ns: work.cpu_ns(), ..ReplayStats::default() };
     // `Resident`, `Remote` or `Untouched`.
     let mut pages = work.pages();
     let mut lost = work.lost().iter().peekable();
@@ -69,7 +69,7 @@ pub(crate) fn replay(
     figures
 }
 
-fn note(figures: &mut Figures, ideal: &mut dyn Ideal, touch: &Touch, next: u32, progress: &mut dyn FnMut(u64)) {
+fn note(figures: &mut ReplayStats, ideal: &mut dyn Ideal, touch: &Touch, next: u32, progress: &mut dyn FnMut(u64)) {
     ideal.touched(touch.slot, next);
     figures.references += 1;
     if figures.references.is_multiple_of(REPORT_REFERENCES as u64) {
@@ -78,7 +78,7 @@ fn note(figures: &mut Figures, ideal: &mut dyn Ideal, touch: &Touch, next: u32, 
 }
 
 /// A local page leaves; `store` is called when it is written back.
-fn evict(page: &mut Page, setup: &Setup, slot: u32, figures: &mut Figures, store: impl FnOnce()) {
+fn evict(page: &mut Page, setup: &Setup, slot: u32, figures: &mut ReplayStats, store: impl FnOnce()) {
     page.taken += 1;
     if page.is_zero() {
         (page.state, page.marks) = (State::Untouched, Marks::default());
@@ -152,7 +152,7 @@ mod tests {
         Setup { costs, ..Setup::new(Budget::Bytes(ByteCount(0)), link) }
     }
 
-    fn played(pages: &[u32], frames: u64, ideal: &mut dyn Ideal) -> Figures {
+    fn played(pages: &[u32], frames: u64, ideal: &mut dyn Ideal) -> ReplayStats {
         let work = pages_in_order(pages.iter().copied(), 1_000_000).unwrap();
         replay(&work, &setup(), frames, ideal, &mut |_| {})
     }

@@ -1,7 +1,7 @@
 //! Replays page traces in virtual time: the runtime's own policies, prefetchers and account over a modelled link.
 //!
 //! ```text
-//!   references ──► Collector ──► Workload ──► simulate(workload, setup, eviction, prefetch) ──► Figures
+//!   references ──► Collector ──► Workload ──► simulate(workload, setup, eviction, prefetch) ──► ReplayStats
 //!                                               │ machine: program, evictor, read-ahead thread, link
 //!                                               ├ tape: the same with a tape that was planned from the same trace
 //!                                               └ ideal: replays of LRU and MIN, the measures for the others
@@ -15,21 +15,21 @@ mod answers;
 mod costs;
 mod decision_replay;
 mod fault;
-mod figures;
 mod ideal;
 mod machine;
 mod page;
 mod prefetch_cache;
 mod read_ahead;
 mod reclaim;
+mod replay_stats;
 mod tape;
 mod workload;
 
 pub use costs::Costs;
 pub use decision_replay::{Difference, ReplayError, Replayed, replay};
-pub use figures::Figures;
 pub use hinterland_backend::{Direction, Duplex, Link, LinkError, LinkModel, LinkShare, Priority};
 pub use hinterland_paging::FaultPath;
+pub use replay_stats::ReplayStats;
 pub use tape::follow;
 pub use workload::{Collector, Touch, Workload, WorkloadError, pages_in_order};
 
@@ -179,7 +179,7 @@ pub fn simulate(
     eviction: &str,
     prefetcher: &str,
     progress: &mut dyn FnMut(u64),
-) -> Result<Figures, SetupError> {
+) -> Result<ReplayStats, SetupError> {
     setup.check(work)?;
     let frames = setup.frames(work);
     let ahead = make_prefetcher(prefetcher, setup.window_pages_max)

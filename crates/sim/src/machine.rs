@@ -14,11 +14,11 @@
 //! when.
 
 use crate::answers::Answers;
-use crate::figures::Figures;
 use crate::page::{Marks, Page, State};
 use crate::prefetch_cache::PrefetchCache;
 use crate::read_ahead::ReadAhead;
 use crate::reclaim::{Chunk, Evictor};
+use crate::replay_stats::ReplayStats;
 use crate::workload::Lost;
 use crate::{FaultPath, Setup, Touch, Workload};
 use hinterland_backend::{Direction, Link, Priority};
@@ -75,7 +75,7 @@ pub(crate) struct Machine<'a> {
     causes: Option<VecDeque<bool>>,
     /// When something happens next beside the program.
     next_ns: u64,
-    pub(crate) figures: Figures,
+    pub(crate) figures: ReplayStats,
 }
 
 impl<'a> Machine<'a> {
@@ -106,7 +106,7 @@ impl<'a> Machine<'a> {
             program_done: false,
             causes: None,
             next_ns: u64::MAX,
-            figures: Figures::default(),
+            figures: ReplayStats::default(),
         };
         let bound = PageCount(setup.frames(work));
         machine.account.set_bound(bound, bound);
@@ -115,7 +115,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Replays the whole trace. `progress` is told from time to time how many references are done.
-    pub(crate) fn run(mut self, progress: &mut dyn FnMut(u64)) -> Figures {
+    pub(crate) fn run(mut self, progress: &mut dyn FnMut(u64)) -> ReplayStats {
         let (work, mut begun) = (self.work, 0);
         let mut lost = work.lost().iter().peekable();
         for (first, number) in work.intervals() {
@@ -191,7 +191,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn finish(self) -> Figures {
+    fn finish(self) -> ReplayStats {
         let mut figures = self.figures;
         let faults = figures.first + figures.minor + figures.prefetch_hits + figures.awaited + figures.major;
         figures.resident = figures.references - faults;

@@ -1,7 +1,7 @@
 //! Follows a tape, ordered or not: the machine, with the tape as a source of the arbiter. Where the tape says nothing, the pager's defaults do.
 
-use crate::figures::Figures;
 use crate::machine::Machine;
+use crate::replay_stats::ReplayStats;
 use crate::{Setup, SetupError, Workload};
 use hinterland_policy::tape::{
     PageSet, SetSource, TapeArrival, TapeDeparture, TapeLookahead, TapeSource, Tapes, ThreadTape,
@@ -21,7 +21,7 @@ pub fn follow(
     setup: &Setup,
     tape: &Tape<'_>,
     progress: &mut dyn FnMut(u64),
-) -> Result<Figures, SetupError> {
+) -> Result<ReplayStats, SetupError> {
     setup.check(work)?;
     let tapes: Tapes = match tape.head().order {
         Order::Ordered => {

@@ -61,7 +61,7 @@ const BUILDINGS: &[Building] = &[
         name: "backend",
         inside: Some("node"),
         layers: &[
-            ("values", &["limits", "draws", "recall_request", "figures", "health", "slots"]),
+            ("values", &["limits", "draws", "recall_request", "link_stats", "health", "slots"]),
             ("connections", &["channel", "lane", "lanes"]),
             ("links", &["link_estimate", "views", "member", "link", "links"]),
             ("slabs", &["table", "slabs"]),

@@ -4,11 +4,11 @@
 //! So nothing that a node missed while it was away can be read from it.
 
 use super::channel::Channel;
-use super::figures::{Answered, LastReport};
 use super::lane::Lane;
 use super::lanes::{Lanes, Parting, Taken};
 use super::limits::{AnswerLimit, BACKGROUND_LANES, BUSY_PAUSE, OWING, RETRIED_NS, SECOND_LIMIT, Timing};
 use super::link_estimate::SharedEstimate;
+use super::link_stats::{Answered, LastReport};
 use super::member::{Node, NodeAddress};
 use super::recall_request::RecallRequest;
 use super::views::Views;

@@ -1,8 +1,8 @@
 //! A node of a pool, whatever becomes of the links to it: where it is, how long it is waited for, and its figures.
 
 use super::channel::Secured;
-use super::figures::Recent;
 use super::limits::{AnswerLimit, Timing};
+use super::link_stats::Recent;
 use crate::sync::lock;
 use hinterland_sys::Address;
 use std::sync::Mutex;

@@ -3,7 +3,7 @@
 use super::bars::{self, Chart, Series};
 use super::model::{Report, Row};
 use super::statistics::Spread;
-use super::{cluster, evictions, figures, rounds};
+use super::{cluster, evictions, paper_figures, rounds};
 use crate::error::BenchError;
 use crate::paging::System;
 use crate::prefetch;
@@ -44,7 +44,7 @@ pub fn run(args: &PlotArgs) -> Result<(), BenchError> {
         Some("evictions") => evictions::draw(&serde_json::from_str(&text).map_err(refused)?, &args.output),
         Some("cluster") => cluster::draw(&serde_json::from_str(&text).map_err(refused)?, &args.output),
         Some("daemon" | "tape-sweeps" | "granularity") => {
-            figures::draw(&serde_json::from_str(&text).map_err(refused)?, &args.output)
+            paper_figures::draw(&serde_json::from_str(&text).map_err(refused)?, &args.output)
         }
         Some("tapes" | "sets" | "compiled" | "sub-page") => {
             rounds::draw(&serde_json::from_str(&text).map_err(refused)?, &args.output)

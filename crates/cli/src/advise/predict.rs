@@ -2,7 +2,7 @@
 
 use super::costs::Backend;
 use crate::sim::{Combination, Whole, replay_all};
-use hinterland_sim::{FaultPath, Figures, Setup, SetupError, Workload};
+use hinterland_sim::{FaultPath, ReplayStats, Setup, SetupError, Workload};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES};
 
 /// Local memory in per cent of what the program touches, from large to small.
@@ -117,7 +117,7 @@ pub fn all(
         .iter()
         .flat_map(|backend| asked().map(move |(pages, prefetch)| combination(backend, pages, prefetch)))
         .collect();
-    let factor = |figures: &Figures| figures.slowdown().unwrap_or(1.0);
+    let factor = |figures: &ReplayStats| figures.slowdown().unwrap_or(1.0);
     let replayed: Vec<f64> = replay_all(work, &combinations)?.iter().map(factor).collect();
     let per_backend: Vec<&[f64]> = replayed.chunks(looked_at.len() + 1).collect();
     let mut brackets: Vec<Bracket> =

@@ -24,7 +24,7 @@ struct Stats {
 
 /// What a round measured: each figure the median of its runs.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
-pub struct Figures {
+pub struct Measurement {
     /// From the start to the end.
     pub seconds: f64,
     /// The shortest and the longest run.
@@ -40,7 +40,7 @@ pub struct Figures {
 pub enum Runs {
     /// All in order.
     Ended {
-        figures: Figures,
+        figures: Measurement,
         /// Of what was printed; `None`: it was not the same in all runs.
         output: Option<[u8; 32]>,
     },
@@ -161,7 +161,7 @@ fn how(status: ExitStatus) -> String {
     }
 }
 
-fn medians(runs: &[Stats]) -> Figures {
+fn medians(runs: &[Stats]) -> Measurement {
     let median = |figure: &dyn Fn(&Stats) -> f64| {
         let mut all: Vec<f64> = runs.iter().map(figure).collect();
         all.sort_by(f64::total_cmp);
@@ -171,7 +171,7 @@ fn medians(runs: &[Stats]) -> Figures {
     let seconds = runs.iter().map(|run| run.wall_seconds);
     let mut faults: Vec<u64> = runs.iter().map(|run| run.major_faults).collect();
     faults.sort_unstable();
-    Figures {
+    Measurement {
         seconds: median(&|run| run.wall_seconds),
         seconds_min: seconds.clone().fold(f64::INFINITY, f64::min),
         seconds_max: seconds.fold(0.0, f64::max),
@@ -195,7 +195,7 @@ mod tests {
         let figures = medians(&[run(3.0, 0.5, 1, 30), run(1.0, 0.1, 0, 10), run(2.0, 0.6, 2, 90)]);
         assert_eq!(
             figures,
-            Figures { seconds: 2.0, seconds_min: 1.0, seconds_max: 3.0, waiting: 0.3, major_faults: 30 }
+            Measurement { seconds: 2.0, seconds_min: 1.0, seconds_max: 3.0, waiting: 0.3, major_faults: 30 }
         );
         assert_eq!(medians(&[run(3.0, 0.0, 1, 3), run(1.0, 0.0, 1, 1)]).seconds, 2.0);
     }

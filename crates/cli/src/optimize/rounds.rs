@@ -2,7 +2,7 @@
 
 use super::build::Builder;
 use super::interrupt::Interrupt;
-use super::measure::{Figures, Runner, Runs};
+use super::measure::{Measurement, Runner, Runs};
 use super::widen::{Candidate, Widening};
 use super::{Stop, tail};
 use crate::error::complain;
@@ -37,7 +37,7 @@ pub struct Round {
     pub functions: usize,
     pub sites: usize,
     /// `None`: it could not be measured.
-    pub figures: Option<Figures>,
+    pub figures: Option<Measurement>,
     #[serde(flatten)]
     pub outcome: Outcome,
 }
@@ -45,7 +45,7 @@ pub struct Round {
 /// The best plan so far.
 pub struct Best {
     pub plan: Plan,
-    pub figures: Figures,
+    pub figures: Measurement,
     /// Its round.
     pub round: usize,
 }
@@ -100,7 +100,7 @@ impl Loop {
     }
 
     /// What was measured without hints.
-    pub fn plain_figures(&self) -> Figures {
+    pub fn plain_figures(&self) -> Measurement {
         self.rounds[0].figures.expect("what cannot be measured without hints ends the command")
     }
 
@@ -234,7 +234,7 @@ impl Loop {
         Ok(is_kept)
     }
 
-    fn judge(&self, figures: &Figures) -> Outcome {
+    fn judge(&self, figures: &Measurement) -> Outcome {
         let best = self.best().figures.seconds;
         let ratio = figures.seconds / best;
         if ratio <= 1.0 - self.gain {

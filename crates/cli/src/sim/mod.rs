@@ -21,7 +21,9 @@ use clap::{Args, ValueEnum};
 use hinterland_abi::{
     EnvError, EvictName, GranularityName, PrefetchName, Setting, parse_block, parse_prefetch_cache, variables,
 };
-use hinterland_sim::{Blocks, FaultPath, Figures, Granularity, LinkModel, Setup, SetupError, Workload, WorkloadError};
+use hinterland_sim::{
+    Blocks, FaultPath, Granularity, LinkModel, ReplayStats, Setup, SetupError, Workload, WorkloadError,
+};
 use hinterland_tape::TraceError;
 use hinterland_tape::plan::PlanError;
 use hinterland_tape::tape::{Tape, TapeError};
@@ -182,7 +184,7 @@ enum Refusal {
 ///
 /// # Errors
 /// The first combination's that cannot be simulated.
-pub fn replay_all(work: &Workload, combinations: &[Combination]) -> Result<Vec<Figures>, SetupError> {
+pub fn replay_all(work: &Workload, combinations: &[Combination]) -> Result<Vec<ReplayStats>, SetupError> {
     replays::all(work, None, combinations)
 }
 

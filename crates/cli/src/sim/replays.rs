@@ -2,7 +2,7 @@
 
 use super::combinations::Combination;
 use crate::error::tell;
-use hinterland_sim::{Figures, SetupError, Workload, follow, simulate};
+use hinterland_sim::{ReplayStats, SetupError, Workload, follow, simulate};
 use hinterland_tape::tape::Tape;
 use std::io::IsTerminal;
 use std::sync::Mutex;
@@ -12,10 +12,14 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 ///
 /// # Errors
 /// The first combination's that cannot be simulated.
-pub fn all(work: &Workload, tape: Option<&Tape<'_>>, combinations: &[Combination]) -> Result<Vec<Figures>, SetupError> {
+pub fn all(
+    work: &Workload,
+    tape: Option<&Tape<'_>>,
+    combinations: &[Combination],
+) -> Result<Vec<ReplayStats>, SetupError> {
     let next = AtomicUsize::new(0);
     let progress = Progress::new(work.touches().len() as u64 * combinations.len() as u64);
-    let outcomes: Mutex<Vec<Option<Result<Figures, SetupError>>>> = Mutex::new(vec![None; combinations.len()]);
+    let outcomes: Mutex<Vec<Option<Result<ReplayStats, SetupError>>>> = Mutex::new(vec![None; combinations.len()]);
     let workers = std::thread::available_parallelism().map_or(1, usize::from).min(combinations.len());
     std::thread::scope(|scope| {
         for _ in 0..workers {

@@ -3,7 +3,7 @@
 use super::SimArgs;
 use super::combinations::Combination;
 use super::read::Traced;
-use hinterland_sim::Figures;
+use hinterland_sim::ReplayStats;
 use serde::Serialize;
 
 /// All replays of a trace.
@@ -124,7 +124,7 @@ fn seconds(ns: u64) -> f64 {
 }
 
 /// Puts it together.
-pub fn of(args: &SimArgs, traced: &Traced, combinations: &[Combination], figures: &[Figures]) -> Report {
+pub fn of(args: &SimArgs, traced: &Traced, combinations: &[Combination], figures: &[ReplayStats]) -> Report {
     let work = &traced.work;
     let rows = combinations.iter().zip(figures).map(|(one, figures)| row(one, figures, traced.has_times));
     let mut rows: Vec<_> = rows.collect();
@@ -163,7 +163,7 @@ fn close_gaps(rows: &mut [Row]) {
     rows.iter_mut().zip(closed).for_each(|(row, closed)| row.gap_closed = closed);
 }
 
-fn row(one: &Combination, figures: &Figures, has_times: bool) -> Row {
+fn row(one: &Combination, figures: &ReplayStats, has_times: bool) -> Row {
     Row {
         link: one.setup.link.name.clone(),
         evict: one.evict.clone(),

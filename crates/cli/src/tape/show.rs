@@ -37,7 +37,7 @@ const PHASES_MAX: usize = 16;
 
 /// What a tape says.
 #[derive(Serialize)]
-struct Figures {
+struct TapeSummary {
     /// Who planned it.
     origin: String,
     /// The program of the trace.
@@ -135,7 +135,7 @@ pub fn run(args: &ShowArgs) -> Result<(), Refusal> {
     written.map(drop).map_err(Refusal::Output)
 }
 
-fn figures(tape: &Tape<'_>, tape_bytes: u64) -> Figures {
+fn figures(tape: &Tape<'_>, tape_bytes: u64) -> TapeSummary {
     let thread = |(number, totals): (u32, &ThreadTotals)| ThreadFigures {
         references: totals.references,
         pages: totals.pages,
@@ -147,7 +147,7 @@ fn figures(tape: &Tape<'_>, tape_bytes: u64) -> Figures {
         left_for_good_pages: tape.departures(number).filter(|departure| departure.next_use.is_none()).count() as u64,
     };
     let head = tape.head();
-    Figures {
+    TapeSummary {
         origin: head.origin.clone(),
         program: head.program.clone(),
         build_id: head.build_id.clone(),
@@ -170,7 +170,7 @@ fn figures(tape: &Tape<'_>, tape_bytes: u64) -> Figures {
     }
 }
 
-fn text(figures: &Figures, path: &Path) -> String {
+fn text(figures: &TapeSummary, path: &Path) -> String {
     let of = if figures.program.is_empty() { String::new() } else { format!(" of {}", Foreign(&figures.program)) };
     let mut out = format!("{}: tape{of} ({})\n", path.display(), Foreign(&figures.origin));
     let bytes = |pages: u64| ByteCount(PageCount(pages).bytes());

@@ -50,7 +50,7 @@ const CELLS: (usize, usize) = (240, 160);
 
 /// What a trace says.
 #[derive(Serialize)]
-pub struct Figures {
+pub struct TraceSummary {
     /// Who recorded it.
     pub origin: String,
     /// The program.
@@ -268,7 +268,7 @@ impl Read {
         Read { study, touched, regions, microsets: references.microsets(), whole: references.is_whole(), damage }
     }
 
-    fn figures(&self, head: &Head) -> Figures {
+    fn figures(&self, head: &Head) -> TraceSummary {
         let (study, pages) = (&self.study, self.touched.len() as u64);
         let first_touches = study.first_touches();
         let discarded = |cause: Cause| study.discarded[cause as usize];
@@ -283,7 +283,7 @@ impl Read {
             let ratio = misses.map(|misses| share(misses, study.references));
             MissRatio { local_pages, local_percent: percent, misses, first_touches, ratio }
         };
-        Figures {
+        TraceSummary {
             origin: head.origin.clone(),
             program: head.program.clone(),
             arguments_digest: format!("{:016x}", head.arguments_digest),

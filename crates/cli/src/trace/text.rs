@@ -1,6 +1,6 @@
 //! A trace's figures for people: one line for each question.
 
-use super::show::{DiscardFigures, Figures, PatternFigures};
+use super::show::{DiscardFigures, PatternFigures, TraceSummary};
 use hinterland_units::{ByteCount, Foreign};
 use std::fmt::Write;
 use std::path::Path;
@@ -10,7 +10,7 @@ use std::time::Duration;
 const THREADS_MAX: usize = 16;
 
 /// The summary, several lines.
-pub fn of(figures: &Figures, path: &Path) -> String {
+pub fn of(figures: &TraceSummary, path: &Path) -> String {
     let of = if figures.program.is_empty() { String::new() } else { format!(" of {}", Foreign(&figures.program)) };
     let by = [&figures.origin, &figures.machine].into_iter().filter(|part| !part.is_empty());
     let by: Vec<&str> = by.map(String::as_str).collect();
@@ -20,7 +20,7 @@ pub fn of(figures: &Figures, path: &Path) -> String {
     };
     if figures.process > 0 {
         let forked = if figures.forked { format!(", fork {}", figures.forks) } else { String::new() };
-        let Figures { process, parent, command, .. } = figures;
+        let TraceSummary { process, parent, command, .. } = figures;
         line("process", format!("{process}, child of {parent}{forked}: {}", Foreign(command)));
     }
     if figures.references == 0 {

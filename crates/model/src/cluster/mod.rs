@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   programs (measured curves) ──► demands at a slowdown ──┐
-//!   arrivals (seed, share of friendly programs) ───────────┴─► simulate: dispatch (Algorithm 1) ──► fleet of machines ──► Figures
+//!   arrivals (seed, share of friendly programs) ───────────┴─► simulate: dispatch (Algorithm 1) ──► fleet of machines ──► ClusterStats
 //! ```
 //!
 //! Machines have processors, local memory, and one kind of far memory at a time, with a capacity and a bandwidth. A program takes of them what it
@@ -22,4 +22,4 @@ pub use demands::{Demand, Demands};
 pub use dispatch::{Assignment, Start, dispatch};
 pub use fleet::{Fleet, Limits, Machine};
 pub use programs::{Backend, Point, Program, Programs};
-pub use simulate::{Figures, Run, simulate};
+pub use simulate::{ClusterStats, Run, simulate};

@@ -2,7 +2,7 @@
 
 use super::arrivals::Mix;
 use super::programs::Programs;
-use super::simulate::{Figures, Run, simulate};
+use super::simulate::{ClusterStats, Run, simulate};
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
@@ -108,7 +108,13 @@ pub fn make(request: &Request) -> Result<Report, String> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts far below 2^53")]
-fn row(request: &Request, friendly_percent: u32, slowdown: Option<f64>, got: &Figures, without: &Figures) -> Row {
+fn row(
+    request: &Request,
+    friendly_percent: u32,
+    slowdown: Option<f64>,
+    got: &ClusterStats,
+    without: &ClusterStats,
+) -> Row {
     let [started_warm, started_free, started_switched, started_new] = got.starts;
     Row {
         friendly_percent,

@@ -33,7 +33,7 @@ pub struct Run {
 
 /// What came out.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct Figures {
+pub struct ClusterStats {
     /// Programs that ended in the measured time.
     pub ended: u64,
     /// Of those that started in it: beside others, on free machines, on switched ones, on new ones.
@@ -55,14 +55,14 @@ type Running = Reverse<(u64, u64, u32, usize, Option<usize>)>;
 ///
 /// # Errors
 /// A mix that the programs do not have, or a program that no machine is large enough for.
-pub fn simulate(programs: &Programs, run: &Run) -> Result<Figures, String> {
+pub fn simulate(programs: &Programs, run: &Run) -> Result<ClusterStats, String> {
     let limits = programs.limits();
     let demands = Demands::new(programs, run.slowdown, run.scale, &run.machine, &limits);
     let mut fleet = Fleet::new(run.machines, run.machine, limits);
     check_sizes(programs, &demands, &fleet)?;
     let mut arrivals = Arrivals::new(programs, run.mix)?.peekable();
     let (mut waiting, mut running): (VecDeque<usize>, BinaryHeap<Running>) = Default::default();
-    let (mut figures, mut started) = (Figures::default(), 0);
+    let (mut figures, mut started) = (ClusterStats::default(), 0);
     let until = run.warm_up_ms + run.measured_ms;
     loop {
         let arrival = arrivals.peek().map_or(u64::MAX, |(at, _)| *at);

@@ -19,13 +19,13 @@ mod requests;
 
 use crate::bus::{Bus, Granularity, Sharing};
 use crate::core::Cores;
-use crate::figures::{Counts, Figures};
 use crate::filter::{Miss, Stream};
 use crate::inflight::{InflightPages, InflightSubBlocks};
 use crate::local::LocalMemory;
 use crate::parameters::Parameters;
 use crate::programs::{Programs, Running};
 use crate::scheme::{Lines, Scheme};
+use crate::stats::{Counts, ModelStats};
 use component::Component;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -126,7 +126,7 @@ struct Mark {
 ///
 /// # Panics
 /// If `compressed_bytes` is shorter than the address space.
-pub fn replay(stream: &Stream, compressed_bytes: &[u16], scheme: Scheme, parameters: &Parameters) -> Figures {
+pub fn replay(stream: &Stream, compressed_bytes: &[u16], scheme: Scheme, parameters: &Parameters) -> ModelStats {
     replay_together(&[Running { stream, compressed_bytes }], scheme, parameters)[0]
 }
 
@@ -135,7 +135,7 @@ pub fn replay(stream: &Stream, compressed_bytes: &[u16], scheme: Scheme, paramet
 ///
 /// # Panics
 /// As [`replay`], or if all of them have more lines than 32 bits count.
-pub fn replay_together(running: &[Running], scheme: Scheme, parameters: &Parameters) -> Vec<Figures> {
+pub fn replay_together(running: &[Running], scheme: Scheme, parameters: &Parameters) -> Vec<ModelStats> {
     let programs = Programs::new(running);
     Machine::new(&programs, scheme, parameters).run(&programs)
 }
@@ -171,7 +171,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn run(mut self, programs: &Programs) -> Vec<Figures> {
+    fn run(mut self, programs: &Programs) -> Vec<ModelStats> {
         let mut ready = Vec::new();
         self.cores.start(&mut ready);
         self.ask_later(&mut ready);
@@ -198,7 +198,7 @@ impl<'a> Machine<'a> {
             (Some(before), Some(end)) => (self.counts().since(&before.counts), self.down_millionths(&before, &end)),
             _ => (Counts::default(), 0),
         };
-        let figures = |part| Figures {
+        let figures = |part| ModelStats {
             ticks: self.cores.measured_ticks(part),
             instructions: part.instructions,
             counts,

@@ -7,7 +7,7 @@ mod engines;
 mod properties;
 mod together;
 
-use hinterland_model::{Figures, Miss, Parameters, Rate, Scheme, Stream, replay};
+use hinterland_model::{Miss, ModelStats, Parameters, Rate, Scheme, Stream, replay};
 
 /// No dirty line is replaced.
 pub const CLEAN: u32 = u32::MAX;
@@ -62,6 +62,6 @@ pub fn stream(misses: Vec<Miss>) -> Stream {
 }
 
 /// Replays with pages that compress to a quarter.
-pub fn run(stream: &Stream, scheme: Scheme, parameters: &Parameters) -> Figures {
+pub fn run(stream: &Stream, scheme: Scheme, parameters: &Parameters) -> ModelStats {
     replay(stream, &vec![1024; stream.pages as usize], scheme, parameters)
 }

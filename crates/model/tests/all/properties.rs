@@ -1,7 +1,7 @@
 //! What holds for any stream, on the paper's machine and on tiny ones.
 
 use super::{CLEAN, run, stream};
-use hinterland_model::{Counts, Figures, Miss, Parameters, Placement, Random, Replacement, Scheme, Stream};
+use hinterland_model::{Counts, Miss, ModelStats, Parameters, Placement, Random, Replacement, Scheme, Stream};
 
 /// A stream with runs within pages, jumps, dependences, stores and dirty lines.
 pub fn random_stream(seed: u64) -> Stream {
@@ -39,7 +39,7 @@ fn machines() -> [Parameters; 5] {
 }
 
 /// Calls `check` with figures of every scheme on every machine for several streams.
-fn for_all(check: impl Fn(&Stream, &Parameters, &dyn Fn(Scheme) -> Figures)) {
+fn for_all(check: impl Fn(&Stream, &Parameters, &dyn Fn(Scheme) -> ModelStats)) {
     for seed in 0..8 {
         let stream = random_stream(seed);
         for parameters in machines() {
@@ -157,7 +157,7 @@ fn a_warm_up_is_not_measured() {
 fn more_memory_components_carry_the_same_and_are_not_slower_where_pages_wait_for_the_network() {
     // One page after the other, more than the core waits for at a time: the link is what they wait for.
     let stream = stream((0..400).map(|page| super::load(page * 64)).collect());
-    let mut before: Option<Figures> = None;
+    let mut before: Option<ModelStats> = None;
     for components in 1..=4 {
         for placement in [Placement::RoundRobin, Placement::Random] {
             let parameters = Parameters { components, placement, ..Parameters::paper() };

@@ -3,7 +3,7 @@
 use super::properties::random_stream;
 use super::{load, plain, run, stream};
 use hinterland_model::{
-    Disturbance, Figures, Link, Miss, Parameters, Rate, Running, Scheme, Stream, ns, replay_together,
+    Disturbance, Link, Miss, ModelStats, Parameters, Rate, Running, Scheme, Stream, ns, replay_together,
 };
 
 /// The stream on two cores, which have every tenth miss in turns.
@@ -15,7 +15,7 @@ fn on_two_cores(mut stream: Stream) -> Stream {
 }
 
 /// With pages that compress to a quarter.
-fn together(streams: &[&Stream], scheme: Scheme, parameters: &Parameters) -> Vec<Figures> {
+fn together(streams: &[&Stream], scheme: Scheme, parameters: &Parameters) -> Vec<ModelStats> {
     let compressed: Vec<Vec<u16>> = streams.iter().map(|stream| vec![1024; stream.pages as usize]).collect();
     let running: Vec<Running> = streams
         .iter()

@@ -1,10 +1,10 @@
 //! `auto` is never much worse than the best single prefetcher, whatever the program and the link; and windows follow the link.
 
 use crate::suite;
-use hinterland_sim::{FaultPath, Figures, LinkModel, PREFETCHERS, Setup, Workload, simulate};
+use hinterland_sim::{FaultPath, LinkModel, PREFETCHERS, ReplayStats, Setup, Workload, simulate};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES};
 
-fn played(work: &Workload, local: u64, link: &str, prefetcher: &str) -> Figures {
+fn played(work: &Workload, local: u64, link: &str, prefetcher: &str) -> ReplayStats {
     let link: LinkModel = link.parse().expect("a link");
     let setup = Setup::new(Budget::Bytes(ByteCount(local * PAGE_BYTES as u64)), link);
     simulate(work, &setup, "s3-fifo", prefetcher, &mut |_| {}).expect("possible")

@@ -2,13 +2,13 @@
 
 use crate::suite;
 use hinterland_policy::BlockFigures;
-use hinterland_sim::{Figures, Granularity, LinkModel, Setup, Workload, pages_in_order, simulate};
+use hinterland_sim::{Granularity, LinkModel, ReplayStats, Setup, Workload, pages_in_order, simulate};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES};
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 
-fn played(work: &Workload, local: u64, link: &str, granularity: Granularity) -> Figures {
+fn played(work: &Workload, local: u64, link: &str, granularity: Granularity) -> ReplayStats {
     let link: LinkModel = link.parse().expect("a link");
     let setup =
         Setup { blocks: granularity.into(), ..Setup::new(Budget::Bytes(ByteCount(local * PAGE_BYTES as u64)), link) };
@@ -29,7 +29,7 @@ fn groups(used: usize, pages: u32, count: u32) -> Workload {
 }
 
 #[allow(clippy::cast_precision_loss, reason = "a ratio of times")]
-fn ratio(of: &Figures, to: &Figures) -> f64 {
+fn ratio(of: &ReplayStats, to: &ReplayStats) -> f64 {
     of.run_ns() as f64 / to.run_ns() as f64
 }
 

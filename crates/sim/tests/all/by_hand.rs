@@ -1,7 +1,7 @@
 //! Replays so small that their figures can be worked out by hand.
 
 use hinterland_sim::{
-    Collector, Costs, Duplex, FaultPath, Figures, LinkModel, LinkShare, Setup, Workload, pages_in_order, simulate,
+    Collector, Costs, Duplex, FaultPath, LinkModel, LinkShare, ReplayStats, Setup, Workload, pages_in_order, simulate,
 };
 use hinterland_tape::{Entry, Reference};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES};
@@ -36,7 +36,7 @@ fn at(touches: impl IntoIterator<Item = (u64, u32)>) -> Workload {
     collector.finish().unwrap()
 }
 
-fn played(work: &Workload, setup: &Setup, eviction: &str, prefetcher: &str) -> Figures {
+fn played(work: &Workload, setup: &Setup, eviction: &str, prefetcher: &str) -> ReplayStats {
     simulate(work, setup, eviction, prefetcher, &mut |_| {}).unwrap()
 }
 
@@ -123,7 +123,7 @@ fn a_clean_page_leaves_without_the_link() {
 }
 
 /// 300 pages written one after the other, then 0, 1, 2, … read with `gap_ns` in between, prefetched by next-n-line.
-fn read_ahead(gap_ns: u64) -> Figures {
+fn read_ahead(gap_ns: u64) -> ReplayStats {
     let mut touches = filled(300);
     touches.extend((0..9).map(|page| (1_000_000_000 + u64::from(page) * gap_ns, page)));
     let setup = Setup { window_pages_max: Some(8), ..setup(costs()) };

@@ -2,7 +2,7 @@
 
 use hinterland_policy::{EVICTION_POLICIES, PREFETCHERS};
 use hinterland_sim::{
-    Blocks, Collector, FaultPath, Figures, Granularity, LinkModel, REFERENCES, Setup, Workload, pages_in_order,
+    Blocks, Collector, FaultPath, Granularity, LinkModel, REFERENCES, ReplayStats, Setup, Workload, pages_in_order,
     simulate,
 };
 use hinterland_testkit::patterns;
@@ -14,7 +14,7 @@ fn local(pages: u64) -> Budget {
     Budget::Bytes(ByteCount(pages * PAGE_BYTES as u64))
 }
 
-fn played(work: &Workload, setup: &Setup, eviction: &str, prefetcher: &str) -> Figures {
+fn played(work: &Workload, setup: &Setup, eviction: &str, prefetcher: &str) -> ReplayStats {
     simulate(work, setup, eviction, prefetcher, &mut |_| {}).expect("a possible combination")
 }
 
@@ -59,7 +59,7 @@ fn some_setup(random: &mut SmallRng) -> Setup {
     }
 }
 
-fn holds(figures: &Figures, work: &Workload, setup: &Setup, what: &str) {
+fn holds(figures: &ReplayStats, work: &Workload, setup: &Setup, what: &str) {
     let f = figures;
     assert_eq!(f.references, work.touches().len() as u64, "{what}");
     let kinds = f.resident + f.first + f.minor + f.prefetch_hits + f.awaited + f.major;
@@ -80,7 +80,7 @@ fn holds(figures: &Figures, work: &Workload, setup: &Setup, what: &str) {
 
 #[test]
 fn every_touch_is_of_one_kind_and_every_page_on_the_link_has_a_reason() {
-    let mut seen = Figures::default();
+    let mut seen = ReplayStats::default();
     for seed in 0..10 {
         let work = some_program(seed);
         let mut random = SmallRng::seed_from_u64(seed + 1_000);

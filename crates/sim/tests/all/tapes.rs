@@ -1,7 +1,7 @@
 //! Tapes, followed: what was planned from a trace is right for its replay.
 
 use hinterland_policy::tape::set_pages_max;
-use hinterland_sim::{Collector, FaultPath, Figures, LinkModel, Setup, Workload, follow, reserve, simulate};
+use hinterland_sim::{Collector, FaultPath, LinkModel, ReplayStats, Setup, Workload, follow, reserve, simulate};
 use hinterland_tape::compare::{Comparison, Verdict, write_sets};
 use hinterland_tape::plan::{Case, Eviction, Life, PlanCosts, Recording, plan, shares};
 use hinterland_tape::tape::{Tape, TapeHead, TapeWriter, ThreadTotals};
@@ -48,7 +48,7 @@ fn setup(local_pages: u64, link: &str) -> Setup {
     Setup::new(Budget::Bytes(ByteCount(local_pages * PAGE_BYTES as u64)), link)
 }
 
-fn followed(work: &Workload, setup: &Setup, tape: &[u8]) -> Figures {
+fn followed(work: &Workload, setup: &Setup, tape: &[u8]) -> ReplayStats {
     let figures = follow(work, setup, &Tape::open(tape).unwrap(), &mut |_| {}).unwrap();
     let f = figures;
     let kinds = f.resident + f.first + f.minor + f.prefetch_hits + f.awaited + f.major;
@@ -166,7 +166,7 @@ fn tapes_for_what_processes_side_by_side_have_leave_fewer_faults_than_tapes_for_
         let setup = setup(share, "rdma-25g");
         let by = |local_pages| followed(&work, &setup, &planned(&trace, local_pages, Eviction::Min));
         let (of_all, of_share) = (by(LOCAL_PAGES), by(share));
-        let faults = |figures: &Figures| figures.major + figures.awaited;
+        let faults = |figures: &ReplayStats| figures.major + figures.awaited;
         assert!(faults(&of_share) * 10 < faults(&of_all), "for all: {of_all:?}, for its share: {of_share:?}");
         assert!(of_share.run_ns() < of_all.run_ns(), "for all: {of_all:?}, for its share: {of_share:?}");
         // Once the other one has ended, it has all: what was planned for less serves as well.

@@ -2,7 +2,7 @@
 //! program that was recorded.
 
 use anyhow::{Context, Result, ensure};
-use hinterland_sim::{FaultPath, Figures, LinkModel, Setup, pages_in_order, simulate};
+use hinterland_sim::{FaultPath, LinkModel, ReplayStats, Setup, pages_in_order, simulate};
 use hinterland_tests::launch::{Launch, c_program};
 use hinterland_tests::suite::{Once, Trial};
 use hinterland_tests::{MIB, Need, places, skips, suite};
@@ -129,7 +129,7 @@ fn touched(order: &str) -> impl Iterator<Item = u32> {
     (0..PAGES).chain(middle).chain(0..PAGES)
 }
 
-fn predicted(order: &str, evict: &str, prefetch: &str, path: &str) -> Result<Figures> {
+fn predicted(order: &str, evict: &str, prefetch: &str, path: &str) -> Result<ReplayStats> {
     let work = pages_in_order(touched(order), TOUCH_NS)?;
     // Compressed memory is no link: what a page costs there is in the decompression.
     let link: LinkModel = "1us:100Gb/s".parse()?;

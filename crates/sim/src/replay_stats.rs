@@ -7,7 +7,7 @@ use hinterland_policy::BlockFigures;
 /// Laws: `references = resident + first + minor + prefetch_hits + awaited + major`;
 /// `link_bytes = 4096 × (major + prefetched + evicted_dirty)`; `on_time + late = used ≤ prefetched`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Figures {
+pub struct ReplayStats {
     /// Touches in the trace.
     pub references: u64,
     /// Touches of mapped pages: no fault.
@@ -72,7 +72,7 @@ fn share(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
 
-impl Figures {
+impl ReplayStats {
     /// Predicted run time, in nanoseconds.
     pub fn run_ns(&self) -> u64 {
         self.cpu_ns + self.stalled_ns

@@ -88,7 +88,7 @@ impl Counts {
 
 /// The measured part of one replay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Figures {
+pub struct ModelStats {
     /// Ticks that it took, from the dispatch of the first measured miss to the last instruction.
     pub ticks: u64,
     /// Instructions in it: those behind the first measured miss of each core.
@@ -104,7 +104,7 @@ fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-impl Figures {
+impl ModelStats {
     /// Instructions per cycle.
     pub fn ipc(&self) -> f64 {
         ratio(self.instructions * TICKS_PER_CYCLE, self.ticks)
@@ -126,7 +126,7 @@ impl Figures {
     }
 
     /// How many times faster than `other` the same instructions ran.
-    pub fn speedup_over(&self, other: &Figures) -> f64 {
+    pub fn speedup_over(&self, other: &ModelStats) -> f64 {
         ratio(other.ticks, self.ticks)
     }
 }
