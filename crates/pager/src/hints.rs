@@ -174,11 +174,11 @@ impl Hints {
 
     /// The same of `len` bytes at each of the addresses.
     pub fn fetch_all(&self, site: HintSite<'_>, addresses: impl Iterator<Item = usize>, len: usize) {
-        let mut asked = Asked::default();
+        let mut call = FetchCall::default();
         for address in addresses {
-            self.ask(&mut asked, site, address, len);
+            self.ask(&mut call, site, address, len);
         }
-        self.end(&asked);
+        self.end(&call);
     }
 
     /// The pages of a range of bytes that the program could ever touch: the first, and the one after the last.
@@ -187,12 +187,12 @@ impl Hints {
     }
 
     /// Asks for the far pages of a range, unless they were asked for a moment ago; returns how many, as far as it has looked.
-    fn ask(&self, asked: &mut Asked, site: HintSite<'_>, address: usize, len: usize) {
+    fn ask(&self, call: &mut FetchCall, site: HintSite<'_>, address: usize, len: usize) {
         let Some((first, end)) = self.far_part(address, len) else { return };
-        if (first, end) == asked.range {
+        if (first, end) == call.range {
             return;
         }
-        asked.range = (first, end);
+        call.range = (first, end);
         let most = u32::try_from(self.local.account.budget().0 / FETCH_PART).unwrap_or(u32::MAX).min(RUN_PAGES_MAX);
         let end = end.min(first.saturating_add(most));
         let seen = end.min(first + LOOKED_AT_MAX);
@@ -203,13 +203,13 @@ impl Hints {
         if first == end || self.driver.is_traced || self.pages.gate.is_escaped() {
             return;
         }
-        if asked.site.is_none() {
-            asked.site = Some(self.row_of(site).0);
+        if call.site.is_none() {
+            call.site = Some(self.row_of(site).0);
         }
-        asked.pages += far;
-        let run = Run { first: PageNo(first), pages: end - first, tag: asked.site.unwrap_or(0) };
+        call.pages += far;
+        let run = Run { first: PageNo(first), pages: end - first, tag: call.site.unwrap_or(0) };
         if self.read_ahead.hint(run) {
-            asked.some = true;
+            call.some = true;
         } else {
             self.pages.row().hints_dropped.fetch_add(1, Relaxed);
         }
@@ -226,8 +226,8 @@ impl Hints {
         (number, row)
     }
 
-    fn end(&self, asked: &Asked) {
-        if asked.some {
+    fn end(&self, call: &FetchCall) {
+        if call.some {
             self.read_ahead.wake_for_hints();
         }
     }
@@ -353,7 +353,7 @@ impl Hints {
 
 /// Pages that one call asks for.
 #[derive(Default)]
-struct Asked {
+struct FetchCall {
     site: Option<u16>,
     /// The range that was looked at last.
     range: (u32, u32),
@@ -479,17 +479,17 @@ impl Hints {
         addresses: impl Iterator<Item = usize>,
         len: usize,
     ) {
-        let mut asked = Asked::default();
+        let mut call = FetchCall::default();
         let mut looked = 0;
         for address in addresses {
-            self.ask(&mut asked, site, address, len);
+            self.ask(&mut call, site, address, len);
             looked += 1;
         }
         state.looked.fetch_add(looked, Relaxed);
-        if asked.pages > 0 {
-            state.pages.fetch_add(asked.pages, Relaxed);
+        if call.pages > 0 {
+            state.pages.fetch_add(call.pages, Relaxed);
         }
-        self.end(&asked);
+        self.end(&call);
     }
 }
 

@@ -12,19 +12,19 @@
 //!
 //! Source: DaeMon §4.4.
 
-mod worth;
+mod break_even;
 
 use crate::codec::{Codec, CodecName, decompress_lz4};
 use crate::mapping::PageRoom;
 use crate::sync::{Pool, lock};
 use crate::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Patch, Priority, StoreError};
+use break_even::{BreakEven, Decision};
 use hinterland_units::{PAGE_BYTES, PageBytes};
 use std::fmt;
 use std::os::fd::RawFd;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use worth::{Decision, Worth};
 
 /// Whether pages are compressed for the link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -73,7 +73,7 @@ pub struct LinkCompressed {
     inner: Arc<dyn Backend>,
     url: String,
     mode: LinkCompression,
-    worth: Mutex<Worth>,
+    break_even: Mutex<BreakEven>,
     compressors: Pool<Compressor>,
 }
 
@@ -101,7 +101,7 @@ impl LinkCompressed {
     pub fn new(inner: Arc<dyn Backend>, url: String, mode: LinkCompression) -> LinkCompressed {
         assert!(inner.keeps_prefixes(), "{url} keeps whole pages alone");
         let compressors = Pool::new(COMPRESSORS_MAX, Compressor::new);
-        LinkCompressed { inner, url, mode, worth: Mutex::default(), compressors }
+        LinkCompressed { inner, url, mode, break_even: Mutex::default(), compressors }
     }
 
     fn store_batch(
@@ -112,7 +112,7 @@ impl LinkCompressed {
         meanwhile: &mut dyn FnMut(),
     ) {
         let page_ns = self.inner.link_page_ns();
-        let decide = || lock(&self.worth).decide(self.mode, page_ns);
+        let decide = || lock(&self.break_even).decide(self.mode, page_ns);
         let decisions: Vec<Decision> = pages.iter().map(|_| decide()).collect();
         if decisions.iter().all(|decision| *decision == Decision::Whole) {
             return self.inner.store_while(pages, None, priority, out, meanwhile);
@@ -147,7 +147,7 @@ impl LinkCompressed {
         }
         let begun = Instant::now();
         let block = codec.compress(page, &mut room[..COMPRESSED_BYTES_MAX]);
-        lock(&self.worth).compressed(nanoseconds(begun), block.unwrap_or(PAGE_BYTES));
+        lock(&self.break_even).compressed(nanoseconds(begun), block.unwrap_or(PAGE_BYTES));
         if let (Some(bytes), Decision::Probe) = (block, decision) {
             self.expand(&room[..bytes], spare);
         }
@@ -200,7 +200,7 @@ impl LinkCompressed {
     fn expand(&self, block: &[u8], page: &mut PageBytes) -> bool {
         let begun = Instant::now();
         let is_whole = decompress_lz4(block, page).is_some();
-        lock(&self.worth).expanded(nanoseconds(begun));
+        lock(&self.break_even).expanded(nanoseconds(begun));
         is_whole
     }
 

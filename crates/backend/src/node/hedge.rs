@@ -9,9 +9,9 @@
 //! step: what it owes is taken and thrown away before its next answer. As long as it owes, other nodes are preferred, and a ping
 //! finds out whether the node is still there (see `maintain`).
 
-use super::asked::{Asked, Want};
 use super::lane::SlotRead;
 use super::link::Demand;
+use super::link_request::{LinkRequest, Want};
 use super::slabs::Slabs;
 use super::table::Replica;
 use super::transfer::Transfer;
@@ -64,7 +64,7 @@ pub(super) fn hedged_load(
 /// A page on its way from one of two replicas.
 struct HedgedRequest<'a> {
     replica: &'a Replica,
-    asked: Asked<'a>,
+    asked: LinkRequest<'a>,
     transfer: Transfer<'a>,
     _demand: Demand<'a>,
 }
@@ -79,7 +79,7 @@ impl<'a> HedgedRequest<'a> {
         item: &mut LoadItem<'_>,
         is_first: bool,
     ) -> Option<Self> {
-        let mut asked = Asked::new(slabs, &replica.link, &wants[0], Priority::Demand);
+        let mut asked = LinkRequest::new(slabs, &replica.link, &wants[0], Priority::Demand);
         let there = asked.add((0, at), &wants[0], item);
         let begun = if is_first {
             Transfer::begin(slabs, &replica.link, 1, Priority::Demand, asked.patience)

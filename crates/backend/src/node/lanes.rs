@@ -25,11 +25,11 @@ pub(super) struct Lanes {
     /// Lanes that owe an answer.
     debts: Arc<AtomicUsize>,
     /// A lane out of step that the link keeps until there is another.
-    parting: Parting,
+    out_of_step: OutOfStepLane,
 }
 
 /// See `Lanes`.
-pub(super) type Parting = Arc<Mutex<Option<Lane>>>;
+pub(super) type OutOfStepLane = Arc<Mutex<Option<Lane>>>;
 
 /// A lane that nobody else uses until this is dropped.
 pub(super) struct Taken<'a> {
@@ -38,14 +38,14 @@ pub(super) struct Taken<'a> {
 }
 
 impl Lanes {
-    /// At most `size` lanes. The first one ends `parting`.
-    pub(super) fn new(size: usize, parting: &Parting) -> Lanes {
+    /// At most `size` lanes. The first one ends `out_of_step`.
+    pub(super) fn new(size: usize, out_of_step: &OutOfStepLane) -> Lanes {
         Lanes {
             entries: (0..size).map(|_| Mutex::new(None)).collect(),
             made: AtomicUsize::new(0),
             next: AtomicUsize::new(0),
             debts: Arc::default(),
-            parting: parting.clone(),
+            out_of_step: out_of_step.clone(),
         }
     }
 
@@ -107,7 +107,7 @@ impl Lanes {
         *entry = Some(lane);
         // In this order: see `Link::part_with`.
         self.made.fetch_add(1, Relaxed);
-        *lock(&self.parting) = None;
+        *lock(&self.out_of_step) = None;
         Taken { entry, lanes: self }
     }
 

@@ -5,7 +5,7 @@
 
 use super::channel::Channel;
 use super::lane::Lane;
-use super::lanes::{Lanes, Parting, Taken};
+use super::lanes::{Lanes, OutOfStepLane, Taken};
 use super::limits::{AnswerLimit, BACKGROUND_LANES, BUSY_PAUSE, OWING, RETRIED_NS, SECOND_LIMIT, Timing};
 use super::link_estimate::SharedEstimate;
 use super::link_stats::{Answered, LastReport};
@@ -32,7 +32,7 @@ pub(super) struct Link {
     demand: Lanes,
     background: Lanes,
     /// A lane that is out of step and was the last one: the node keeps the session until there is another.
-    parting: Parting,
+    out_of_step: OutOfStepLane,
     demands_under_way: AtomicUsize,
     /// Slabs that are leased.
     pub(super) slabs: AtomicUsize,
@@ -60,15 +60,15 @@ pub(super) struct Link {
 
 impl Link {
     fn new(node: &Arc<Node>, name: &Arc<str>) -> Link {
-        let parting = Parting::default();
+        let out_of_step = OutOfStepLane::default();
         Link {
             node: node.clone(),
             name: name.clone(),
             session: Mutex::new(None),
             for_child: Mutex::new(None),
-            demand: Lanes::new(node.timing.lanes, &parting),
-            background: Lanes::new(BACKGROUND_LANES, &parting),
-            parting,
+            demand: Lanes::new(node.timing.lanes, &out_of_step),
+            background: Lanes::new(BACKGROUND_LANES, &out_of_step),
+            out_of_step,
             demands_under_way: AtomicUsize::new(0),
             slabs: AtomicUsize::new(0),
             leases: AtomicU64::new(0),
@@ -153,7 +153,7 @@ impl Link {
             // The node gives the session up when its last lane ends.
             self.demand.close_idle();
             self.background.close_idle();
-            *lock(&self.parting) = None;
+            *lock(&self.out_of_step) = None;
         }
         first
     }
@@ -225,10 +225,10 @@ impl Link {
         let lane = lane.take_out();
         let is_last = || self.demand.made() + self.background.made() == 0;
         if is_last() {
-            *lock(&self.parting) = Some(lane);
+            *lock(&self.out_of_step) = Some(lane);
             // A thread that lost the link meanwhile, or made a lane, may not have seen it.
             if self.lost().is_some() || !is_last() {
-                *lock(&self.parting) = None;
+                *lock(&self.out_of_step) = None;
             }
         }
     }
@@ -244,7 +244,7 @@ impl Link {
                 return joined;
             }
             // It may have the place that is lacking.
-            *lock(&self.parting) = None;
+            *lock(&self.out_of_step) = None;
             std::thread::sleep(BUSY_PAUSE);
         }
     }
@@ -449,7 +449,7 @@ impl Link {
         // The connections are the parent's: they are closed on this side, with nothing said.
         self.demand.reset();
         self.background.reset();
-        *lock(&self.parting) = None;
+        *lock(&self.out_of_step) = None;
         self.node.count_anew();
         if self.lost().is_some() {
             return Ok(());

@@ -2,12 +2,12 @@
 //!
 //! A demand asks one node, and a second one when the first is later than it mostly is (see `hedge`). What nobody waits for yet is asked of all its nodes at a time.
 
-use super::asked::{Asked, Want};
-use super::draws::Draws;
 use super::hedge::hedged_load;
 use super::lane::SlotRead;
 use super::limits::LOAD_PAGES;
 use super::link::Link;
+use super::link_request::{LinkRequest, Want};
+use super::shared_rng::SharedRng;
 use super::slabs::Slabs;
 use super::table::{Replica, Replicas};
 use super::transfer::{Transfer, transfer};
@@ -21,12 +21,12 @@ use std::time::Instant;
 /// Loads pages.
 pub(super) struct Loader {
     slabs: Arc<Slabs>,
-    draws: Draws,
+    rng: SharedRng,
 }
 
 impl Loader {
     pub(super) fn new(slabs: &Arc<Slabs>) -> Loader {
-        Loader { slabs: slabs.clone(), draws: Draws::of_this_process() }
+        Loader { slabs: slabs.clone(), rng: SharedRng::of_this_process() }
     }
 
     /// Loads `items`; calls `done` once for each, and `meanwhile` when pages are waited for of which the first was asked for.
@@ -80,7 +80,7 @@ impl Loader {
                 |item: &LoadItem<'_>| Want::new(table.replicas(item.location.0), table.bytes_of(item.location.0));
             items.iter().map(want).collect()
         };
-        let draw = if slabs.links.len() > 1 { self.draws.draw() } else { 0 };
+        let draw = if slabs.links.len() > 1 { self.rng.draw() } else { 0 };
         while let Some(first) = wants.iter().position(|want| !want.answered) {
             if let Some(at) = wants[first].preferred(draw_of(draw, first)) {
                 let want = &wants[first];
@@ -121,7 +121,7 @@ impl Loader {
         done: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>),
         meanwhile: &mut dyn FnMut(),
     ) {
-        let mut asked = Asked::new(&self.slabs, link, &wants[first], priority);
+        let mut asked = LinkRequest::new(&self.slabs, link, &wants[first], priority);
         let mut subset = Vec::new();
         for (index, (want, item)) in wants.iter().zip(items.iter_mut()).enumerate().skip(first) {
             let preferred = || if want.answered { None } else { want.preferred(draw_of(draw, index)) };
@@ -157,7 +157,8 @@ impl Loader {
             chosen.iter().map(|(index, at)| wants[*index].replicas[*at].link.clone()).collect();
         links.sort_by_key(|link| (link.node.index, Arc::as_ptr(link)));
         links.dedup_by(|a, b| Arc::ptr_eq(a, b));
-        let mut parts: Vec<(Option<Asked<'_>>, Vec<SlotRead<'_>>)> = links.iter().map(|_| (None, Vec::new())).collect();
+        let mut parts: Vec<(Option<LinkRequest<'_>>, Vec<SlotRead<'_>>)> =
+            links.iter().map(|_| (None, Vec::new())).collect();
         let mut chosen = chosen.into_iter().peekable();
         for (index, item) in items.iter_mut().enumerate() {
             let Some((_, at)) = chosen.next_if(|(chosen, _)| *chosen == index) else { continue };
@@ -165,7 +166,7 @@ impl Loader {
             let position =
                 links.iter().position(|link| Arc::ptr_eq(link, &want.replicas[at].link)).expect("one of them");
             let (asked, subset) = &mut parts[position];
-            let asked = asked.get_or_insert_with(|| Asked::new(&self.slabs, &links[position], want, priority));
+            let asked = asked.get_or_insert_with(|| LinkRequest::new(&self.slabs, &links[position], want, priority));
             subset.push(asked.add((index, at), want, item));
         }
         let mut under_way = Vec::with_capacity(parts.len());

@@ -31,9 +31,7 @@
 //! what it is compared with), bounded rebuilding in the background (Hydra §4.4).
 
 mod allocation;
-mod asked;
 mod channel;
-mod draws;
 mod health;
 mod hedge;
 mod lane;
@@ -41,6 +39,7 @@ mod lanes;
 mod limits;
 mod link;
 mod link_estimate;
+mod link_request;
 mod link_stats;
 mod links;
 mod load;
@@ -56,6 +55,7 @@ mod recall_request;
 mod recalls;
 mod report;
 mod returns;
+mod shared_rng;
 mod slabs;
 mod slots;
 mod store;

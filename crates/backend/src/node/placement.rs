@@ -3,8 +3,8 @@
 //! Where several slabs are filled at a time, they are to lie on different nodes: one of the two is a node without such a slab, if there is
 //! one, and the room of a node with one counts half.
 
-use super::draws::Draws;
 use super::link::Link;
+use super::shared_rng::SharedRng;
 use super::slabs::Slabs;
 use super::table::{Replica, is_held};
 use crate::StoreError;
@@ -27,12 +27,12 @@ struct Attempt {
 /// Chooses nodes for slabs.
 pub(super) struct Placement {
     slabs: Arc<Slabs>,
-    draws: Draws,
+    rng: SharedRng,
 }
 
 impl Placement {
     pub(super) fn new(slabs: &Arc<Slabs>) -> Placement {
-        Placement { slabs: slabs.clone(), draws: Draws::of_this_process() }
+        Placement { slabs: slabs.clone(), rng: SharedRng::of_this_process() }
     }
 
     /// Leases a slab on as many nodes as there are to be replicas, or on those of them that stay and have room, if there is one.
@@ -120,7 +120,7 @@ impl Placement {
     fn choose(&self, candidates: &[Arc<Link>], wanted: usize) -> usize {
         let fast: Vec<usize> = (0..candidates.len()).filter(|index| !candidates[*index].slow.load(Relaxed)).collect();
         let among = if fast.is_empty() { (0..candidates.len()).collect() } else { fast };
-        let draw = usize::try_from(self.draws.draw() >> 33).unwrap_or(0);
+        let draw = usize::try_from(self.rng.draw() >> 33).unwrap_or(0);
         let filled = self.slabs.table().nodes_filled();
         let is_filled = |index: usize| filled >> candidates[index].node.index & 1 != 0;
         let fresh: Vec<usize> = among.iter().copied().filter(|index| !is_filled(*index)).collect();

@@ -8,7 +8,7 @@ use super::health::{Event, Health};
 use super::limits::{DAMAGES_MAX, Timing};
 use super::link::Link;
 use super::links::{Links, Opened};
-use super::table::{Lacks, Replica, Table, Wanted};
+use super::table::{Degradation, Replica, Table, Wanted};
 use crate::node_error::NodeError;
 use crate::sync::lock;
 use crate::{Location, StoreError};
@@ -111,7 +111,7 @@ impl Slabs {
         let mut table = self.table();
         // With the table locked, so that of two at a time the later one has the later view.
         let healthy = self.links.healthy();
-        let Lacks { replicas: lacking, second, last } = table.refresh(self.wanted(&healthy));
+        let Degradation { replicas: lacking, second, last } = table.refresh(self.wanted(&healthy));
         self.changed(Event::Fitted { lacks: lacking || second });
         if last {
             self.has_lost_slabs.store(true, Relaxed);

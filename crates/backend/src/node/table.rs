@@ -128,7 +128,7 @@ pub(super) struct Wanted {
 
 /// What slabs with pages lack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Lacks {
+pub(super) struct Degradation {
     /// Some have fewer replicas than can be had.
     pub(super) replicas: bool,
     /// Some have one replica, and are to have more.
@@ -139,7 +139,7 @@ pub(super) struct Lacks {
 
 /// What lies at a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct AtLink {
+pub(super) struct LinkUsage {
     /// Slabs that are leased there, whether they are in use or on their way back.
     pub(super) slabs: usize,
     pub(super) pages: u64,
@@ -314,8 +314,8 @@ impl Table {
     }
 
     /// Drops replicas that were lost, and opens and closes slabs; returns what those with pages lack.
-    pub(super) fn refresh(&mut self, wanted: Wanted) -> Lacks {
-        let mut lacks = Lacks::default();
+    pub(super) fn refresh(&mut self, wanted: Wanted) -> Degradation {
+        let mut lacks = Degradation::default();
         self.all = wanted.all;
         self.slots.set_spread(wanted.spread);
         for (number, slab) in &mut self.slabs {
@@ -471,9 +471,9 @@ impl Table {
         link: &Arc<Link>,
         counts: impl Fn(&Arc<Link>) -> bool,
         may_find_place: impl Fn(&Replicas) -> bool,
-    ) -> AtLink {
+    ) -> LinkUsage {
         let leaving = self.leaving.iter().filter(|replica| Arc::ptr_eq(&replica.link, link)).count();
-        let mut there = AtLink { slabs: leaving, ..AtLink::default() };
+        let mut there = LinkUsage { slabs: leaving, ..LinkUsage::default() };
         for (number, slab) in &self.slabs {
             if !slab.replicas.iter().any(|replica| Arc::ptr_eq(&replica.link, link)) {
                 continue;

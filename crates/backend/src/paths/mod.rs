@@ -248,7 +248,7 @@ impl Paths {
     fn forget_silent(&self, ranking: &mut Ranking, passed: Duration, order: &[usize]) {
         let idle = |path: &usize| Some((*path, self.enter(*path)?.loads.idle()));
         let paths: Vec<_> = order.iter().filter_map(idle).collect();
-        let forgotten = ranking.silences.pass(passed, &paths);
+        let forgotten = ranking.idle_times.pass(passed, &paths);
         forgotten.into_iter().filter_map(|path| self.enter(path)).for_each(|path| path.loads.forget());
     }
 

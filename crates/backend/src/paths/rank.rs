@@ -32,7 +32,7 @@ pub(super) struct Ranking {
     /// They are to be found anew at once, because there are other paths.
     pub(super) is_due: bool,
     pub(super) ranked: Ranked,
-    pub(super) silences: Silences,
+    pub(super) idle_times: IdleTimes,
 }
 
 impl Ranking {
@@ -43,9 +43,9 @@ impl Ranking {
 
 /// For how long nothing was loaded from each path while pages came from others.
 #[derive(Default)]
-pub(super) struct Silences([Duration; PATHS_MAX]);
+pub(super) struct IdleTimes([Duration; PATHS_MAX]);
 
-impl Silences {
+impl IdleTimes {
     /// After `passed`, of paths with how long ago a page was loaded from each (`None`: none ever was): those of which what is known is too old.
     /// A time in which some path was loaded from counts as [`RANKED_ANEW`] at most: the program may have slept in it.
     pub(super) fn pass(&mut self, passed: Duration, paths: &[(usize, Option<Duration>)]) -> Vec<usize> {
@@ -180,20 +180,20 @@ mod tests {
 
     #[test]
     fn a_path_is_forgotten_while_others_are_loaded_from_and_all_are_remembered_by_a_program_that_sleeps() {
-        let (ms, mut silences) = (Duration::from_millis, Silences::default());
+        let (ms, mut idle_times) = (Duration::from_millis, IdleTimes::default());
         let paths = |first: u64, second: u64| [(0, Some(ms(first))), (1, Some(ms(second))), (7, None)];
         // Asleep for ten minutes, and then one page.
-        assert!(silences.pass(ms(600_000), &paths(600_000, 600_000)).is_empty());
-        assert!(silences.pass(ms(600_000), &paths(10, 600_000)).is_empty());
-        assert!(silences.pass(ms(600_000), &paths(600_000, 600_000)).is_empty());
+        assert!(idle_times.pass(ms(600_000), &paths(600_000, 600_000)).is_empty());
+        assert!(idle_times.pass(ms(600_000), &paths(10, 600_000)).is_empty());
+        assert!(idle_times.pass(ms(600_000), &paths(600_000, 600_000)).is_empty());
         // A minute of pages from the first one, with another sleep in it.
-        assert!((1..59).all(|second| silences.pass(ms(1_000), &paths(10, 1_000 * second)).is_empty()));
-        assert!(silences.pass(ms(600_000), &paths(600_000, 660_000)).is_empty());
-        assert_eq!(silences.pass(ms(1_000), &paths(10, 661_000)), [1]);
-        assert_eq!(silences.pass(ms(1_000), &paths(1_010, 662_000)), [1], "until a page comes from it");
-        assert!(silences.pass(ms(1_000), &paths(10, 20)).is_empty());
-        assert!((1..60).all(|second| silences.pass(ms(1_000), &paths(1_000 * second, 10)).is_empty()));
-        assert_eq!(silences.pass(ms(1_000), &paths(60_000, 10)), [0]);
+        assert!((1..59).all(|second| idle_times.pass(ms(1_000), &paths(10, 1_000 * second)).is_empty()));
+        assert!(idle_times.pass(ms(600_000), &paths(600_000, 660_000)).is_empty());
+        assert_eq!(idle_times.pass(ms(1_000), &paths(10, 661_000)), [1]);
+        assert_eq!(idle_times.pass(ms(1_000), &paths(1_010, 662_000)), [1], "until a page comes from it");
+        assert!(idle_times.pass(ms(1_000), &paths(10, 20)).is_empty());
+        assert!((1..60).all(|second| idle_times.pass(ms(1_000), &paths(1_000 * second, 10)).is_empty()));
+        assert_eq!(idle_times.pass(ms(1_000), &paths(60_000, 10)), [0]);
     }
 
     #[test]

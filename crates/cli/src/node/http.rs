@@ -133,7 +133,7 @@ impl Connection {
             let is_over = read == 0 || self.request.len() == REQUEST_BYTES_MAX;
             match request(&self.request) {
                 Some(asked) => self.answer = answer(asked, page),
-                None if is_over => self.answer = answer(Asked::Unreadable, page),
+                None if is_over => self.answer = answer(HttpRequest::Unreadable, page),
                 None => {}
             }
         }
@@ -154,32 +154,32 @@ impl Connection {
 }
 
 /// What a client wants.
-enum Asked {
+enum HttpRequest {
     /// Method and path.
     Page(String, String),
     Unreadable,
 }
 
 /// What is asked, once the request is whole or cannot become one.
-fn request(bytes: &[u8]) -> Option<Asked> {
+fn request(bytes: &[u8]) -> Option<HttpRequest> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut request = httparse::Request::new(&mut headers);
     match request.parse(bytes) {
         Ok(httparse::Status::Complete(_)) => {
             let path = request.path.unwrap_or("/").split('?').next().unwrap_or("/");
-            Some(Asked::Page(request.method.unwrap_or("").to_owned(), path.to_owned()))
+            Some(HttpRequest::Page(request.method.unwrap_or("").to_owned(), path.to_owned()))
         }
         Ok(httparse::Status::Partial) => None,
-        Err(_) => Some(Asked::Unreadable),
+        Err(_) => Some(HttpRequest::Unreadable),
     }
 }
 
 /// The whole answer, as it is sent.
-fn answer(asked: Asked, page: &impl Fn(&str) -> Option<Page>) -> Vec<u8> {
+fn answer(request: HttpRequest, page: &impl Fn(&str) -> Option<Page>) -> Vec<u8> {
     let plain = |body: &str| Page { content_type: "text/plain; charset=utf-8", body: format!("{body}\n") };
-    let (status, page, with_body) = match asked {
-        Asked::Unreadable => ("400 Bad Request", plain("not a request that can be read"), true),
-        Asked::Page(method, path) => match (method.as_str(), page(&path)) {
+    let (status, page, with_body) = match request {
+        HttpRequest::Unreadable => ("400 Bad Request", plain("not a request that can be read"), true),
+        HttpRequest::Page(method, path) => match (method.as_str(), page(&path)) {
             ("GET" | "HEAD", Some(page)) => ("200 OK", page, method == "GET"),
             ("GET" | "HEAD", None) => ("404 Not Found", plain("see /metrics and /healthz"), method == "GET"),
             _ => ("405 Method Not Allowed", plain("GET and HEAD only"), true),

@@ -1,6 +1,6 @@
 //! `hinterland node`: lends this machine's memory, and is listed in a pool. Its subcommands ask nodes and pools.
 
-mod ask;
+mod client;
 mod default_url;
 mod http;
 mod leave;
@@ -15,8 +15,8 @@ mod status;
 
 use crate::config::flags::{Credentials, Flags};
 use crate::error::{EXIT_REFUSED, complain};
-pub use ask::{addresses, chosen, resolved};
 use clap::{Args, Subcommand, ValueEnum};
+pub use client::{addresses, chosen, resolved};
 use hinterland_abi::{parse_switch, variables};
 use hinterland_tls::{CredentialError, Sources};
 use hinterland_units::whole_number;

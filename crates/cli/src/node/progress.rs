@@ -1,7 +1,7 @@
 //! `hinterland node drain` and `resize`: what is said to the node, and how far its clients are.
 
 use super::status::{Copies, to_move_bytes};
-use super::{Identity, NodeError, ask::ask, resolved};
+use super::{Identity, NodeError, client::ask, resolved};
 use crate::error::complain;
 use crate::host::Host;
 use crate::print;

@@ -1,6 +1,6 @@
 //! What a node says of itself, as a table or as JSON.
 
-use super::{Identity, NodeError, ask::ask};
+use super::{Identity, NodeError, client::ask};
 use crate::print::{self, Reader};
 use crate::report::count;
 use crate::table::table;

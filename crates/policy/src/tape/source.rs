@@ -116,7 +116,7 @@ struct Candidate {
 
 /// A page that is in a batch, and that its thread has not come to.
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct BatchedPage {
     thread: usize,
     is_key: bool,
 }
@@ -129,7 +129,7 @@ pub struct TapeSource {
     taken: Vec<bool>,
     /// Threads on tapes, but for those that rest.
     following: u64,
-    asked: HashMap<PageNo, Asked>,
+    batched: HashMap<PageNo, BatchedPage>,
     holds: SharedHolds,
     lookahead: TapeLookahead,
     figures: TapeFigures,
@@ -145,7 +145,7 @@ impl TapeSource {
             cursors,
             assignments: HashMap::new(),
             following: 0,
-            asked: HashMap::new(),
+            batched: HashMap::new(),
             holds: SharedHolds::default(),
             lookahead,
             figures: TapeFigures::default(),
@@ -232,7 +232,7 @@ impl TapeSource {
         localities: &dyn PageLocalities,
         out: &mut Vec<Prefetch>,
     ) {
-        let Some(asked) = self.asked.get_mut(&page).filter(|asked| asked.is_key && Some(asked.thread) != by) else {
+        let Some(asked) = self.batched.get_mut(&page).filter(|asked| asked.is_key && Some(asked.thread) != by) else {
             return;
         };
         asked.is_key = false;
@@ -297,7 +297,7 @@ impl TapeSource {
         let (cursor, track) = &mut self.cursors[index];
         (track.has_left, track.misses, track.candidate, track.searches) = (true, 0, None, 0);
         for page in cursor.give_up() {
-            self.asked.remove(&page);
+            self.batched.remove(&page);
         }
     }
 
@@ -328,7 +328,7 @@ impl TapeSource {
         for _ in 0..=at {
             let Some((passed, was_asked)) = cursor.pass() else { break };
             if passed.is_fetched {
-                self.asked.remove(&passed.arrival.page);
+                self.batched.remove(&passed.arrival.page);
             }
             if !was_asked {
                 holds.hold(passed.arrival.page, true, index);
@@ -432,12 +432,12 @@ impl TapeSource {
             let locality = localities.locality(page);
             holds.hold(page, locality == PageLocality::Mapped, index);
             // Another batch may bring it.
-            let is_free = !self.asked.contains_key(&page);
+            let is_free = !self.batched.contains_key(&page);
             coming.is_fetched = is_free && matches!(locality, PageLocality::Remote | PageLocality::Between);
             let can_tell = coming.is_fetched && locality == PageLocality::Remote;
             let is_key = can_tell && own && key.is_none();
             if coming.is_fetched {
-                self.asked.insert(page, Asked { thread: index, is_key });
+                self.batched.insert(page, BatchedPage { thread: index, is_key });
                 pages.push(page);
             }
             if is_key {
@@ -448,7 +448,7 @@ impl TapeSource {
             cursor.set_will_fault(at, is_key || own && locality == PageLocality::Untouched && !is_zeros(page));
         }
         if let Some((at, page)) = key_of_another.filter(|_| is_last && !cursor.will_fault()) {
-            self.asked.insert(page, Asked { thread: index, is_key: true });
+            self.batched.insert(page, BatchedPage { thread: index, is_key: true });
             cursor.set_will_fault(at, true);
             key = Some(page);
         }
@@ -503,7 +503,7 @@ impl TapeKind for TapeSource {
         for (cursor, _) in &mut self.cursors {
             cursor.give_up().for_each(drop);
         }
-        self.asked.clear();
+        self.batched.clear();
     }
 }
 

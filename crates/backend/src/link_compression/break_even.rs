@@ -27,7 +27,7 @@ const SAMPLE_MAX: u64 = 8;
 
 /// What is known, and the decision that follows from it. Times in nanoseconds, each of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Worth {
+pub(super) struct BreakEven {
     compress_ns: Mean,
     expand_ns: Mean,
     /// Bytes that a page has when it is compressed; a whole page where it does not shrink.
@@ -60,7 +60,7 @@ impl Mean {
     }
 }
 
-impl Worth {
+impl BreakEven {
     /// A page was compressed to so many bytes.
     pub(super) fn compressed(&mut self, ns: u64, bytes: usize) {
         self.compress_ns.add(ns);
@@ -118,13 +118,13 @@ mod tests {
     use super::*;
 
     /// What is decided for each of 256 pages that shrink to `bytes`, on a link with this time for a page.
-    fn decided(worth: &mut Worth, bytes: usize, page_ns: u64) -> [usize; 3] {
+    fn decided(break_even: &mut BreakEven, bytes: usize, page_ns: u64) -> [usize; 3] {
         let mut counts = [0; 3];
         for _ in 0..256 {
-            let decision = worth.decide(LinkCompression::Auto, page_ns);
+            let decision = break_even.decide(LinkCompression::Auto, page_ns);
             if decision != Decision::Whole {
-                worth.compressed(4_000, bytes);
-                worth.expanded(1_500);
+                break_even.compressed(4_000, bytes);
+                break_even.expanded(1_500);
             }
             counts[decision as usize] += 1;
         }
@@ -135,69 +135,74 @@ mod tests {
     fn it_pays_where_the_link_is_slow_and_pages_shrink() {
         // 1, 4, 10 and 25 Gb/s.
         for (page_ns, pays) in [(32_768, true), (8_192, true), (3_277, false), (1_311, false), (0, false)] {
-            let [whole, probe, compress] = decided(&mut Worth::default(), 1_500, page_ns);
+            let [whole, probe, compress] = decided(&mut BreakEven::default(), 1_500, page_ns);
             assert_eq!(compress >= 200, pays, "{page_ns} ns: {whole} whole, {probe} probed, {compress} compressed");
             assert!(pays || probe <= 8 + 4, "{page_ns} ns: {probe} probed");
         }
-        let [_, probe, compress] = decided(&mut Worth::default(), PAGE_BYTES, 32_768);
+        let [_, probe, compress] = decided(&mut BreakEven::default(), PAGE_BYTES, 32_768);
         assert!(compress == 0 && probe <= 8 + 4, "{probe} probed, {compress} compressed");
     }
 
     #[test]
     fn it_follows_the_program_and_the_link() {
-        let mut worth = Worth::default();
-        assert!(decided(&mut worth, 1_500, 32_768)[2] > 200);
+        let mut break_even = BreakEven::default();
+        assert!(decided(&mut break_even, 1_500, 32_768)[2] > 200);
         // What it stores now does not shrink; then it does again.
-        assert!(decided(&mut worth, PAGE_BYTES, 32_768)[2] < 100);
-        assert_eq!(decided(&mut worth, PAGE_BYTES, 32_768)[2], 0);
-        (0..40).for_each(|_| _ = decided(&mut worth, 1_500, 32_768));
-        assert_eq!(decided(&mut worth, 1_500, 32_768)[2], 256);
+        assert!(decided(&mut break_even, PAGE_BYTES, 32_768)[2] < 100);
+        assert_eq!(decided(&mut break_even, PAGE_BYTES, 32_768)[2], 0);
+        (0..40).for_each(|_| _ = decided(&mut break_even, 1_500, 32_768));
+        assert_eq!(decided(&mut break_even, 1_500, 32_768)[2], 256);
         // Another link.
-        assert_eq!(decided(&mut worth, 1_500, 1_311)[2], 0);
+        assert_eq!(decided(&mut break_even, 1_500, 1_311)[2], 0);
     }
 
     #[test]
     fn busy_processors_make_it_dearer() {
-        let mut worth = Worth::default();
-        assert!(decided(&mut worth, 1_500, 8_192)[2] > 200);
+        let mut break_even = BreakEven::default();
+        assert!(decided(&mut break_even, 1_500, 8_192)[2] > 200);
         for _ in 0..100 {
-            worth.compressed(20_000, 1_500);
+            break_even.compressed(20_000, 1_500);
         }
-        assert_eq!(worth.decide(LinkCompression::Auto, 8_192), Decision::Whole);
+        assert_eq!(break_even.decide(LinkCompression::Auto, 8_192), Decision::Whole);
     }
 
     /// Nothing that is loaded while it does not pay is expanded: probes alone say that it would pay again.
     #[test]
     fn it_pays_again_once_processors_that_were_busy_are_not() {
-        let mut worth = Worth::default();
-        assert!(decided(&mut worth, 1_500, 8_192)[2] > 200);
-        (0..40).for_each(|_| worth.expanded(30_000));
-        assert!(decided(&mut worth, 1_500, 8_192)[2] == 0);
-        (0..20).for_each(|_| _ = decided(&mut worth, 1_500, 8_192));
-        assert_eq!(decided(&mut worth, 1_500, 8_192)[2], 256);
+        let mut break_even = BreakEven::default();
+        assert!(decided(&mut break_even, 1_500, 8_192)[2] > 200);
+        (0..40).for_each(|_| break_even.expanded(30_000));
+        assert!(decided(&mut break_even, 1_500, 8_192)[2] == 0);
+        (0..20).for_each(|_| _ = decided(&mut break_even, 1_500, 8_192));
+        assert_eq!(decided(&mut break_even, 1_500, 8_192)[2], 256);
     }
 
     #[test]
     fn a_few_pages_that_were_expanded_slowly_decide_nothing() {
-        let mut worth = Worth::default();
-        (0..20).for_each(|_| worth.compressed(4_000, 1_500));
-        worth.expanded(1_000_000);
-        assert_eq!(worth.decide(LinkCompression::Auto, 8_192), Decision::Compress);
+        let mut break_even = BreakEven::default();
+        (0..20).for_each(|_| break_even.compressed(4_000, 1_500));
+        break_even.expanded(1_000_000);
+        assert_eq!(break_even.decide(LinkCompression::Auto, 8_192), Decision::Compress);
     }
 
     #[test]
     fn it_does_not_change_its_mind_for_little() {
-        let mut worth = Worth::default();
+        let mut break_even = BreakEven::default();
         for _ in 0..20 {
-            worth.compressed(4_000, 2_048);
-            worth.expanded(1_500);
+            break_even.compressed(4_000, 2_048);
+            break_even.expanded(1_500);
         }
-        let pays = |worth: &mut Worth, page_ns| worth.decide(LinkCompression::Auto, page_ns) == Decision::Compress;
+        let pays = |break_even: &mut BreakEven, page_ns| {
+            break_even.decide(LinkCompression::Auto, page_ns) == Decision::Compress
+        };
         // 5.5 µs of a processor for a page: the link must spare more than 2 × 2.75 µs, and a quarter more to begin.
         assert!(
-            !pays(&mut worth, 6_000) && pays(&mut worth, 7_000) && pays(&mut worth, 6_000) && !pays(&mut worth, 5_400)
+            !pays(&mut break_even, 6_000)
+                && pays(&mut break_even, 7_000)
+                && pays(&mut break_even, 6_000)
+                && !pays(&mut break_even, 5_400)
         );
-        let modes = [LinkCompression::Off, LinkCompression::On].map(|mode| worth.decide(mode, 0));
+        let modes = [LinkCompression::Off, LinkCompression::On].map(|mode| break_even.decide(mode, 0));
         assert_eq!(modes, [Decision::Whole, Decision::Compress]);
     }
 }

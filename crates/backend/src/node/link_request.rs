@@ -89,7 +89,7 @@ impl Want {
 }
 
 /// What one link is asked for.
-pub(super) struct Asked<'a> {
+pub(super) struct LinkRequest<'a> {
     pub(super) link: &'a Link,
     /// Another replica can be asked when the answer is late.
     hedged: bool,
@@ -103,9 +103,9 @@ pub(super) struct Asked<'a> {
     pub(super) begun: Instant,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> LinkRequest<'a> {
     /// What `link` is to be asked for, of which `first` is the first page.
-    pub(super) fn new(slabs: &Slabs, link: &'a Link, first: &Want, priority: Priority) -> Asked<'a> {
+    pub(super) fn new(slabs: &Slabs, link: &'a Link, first: &Want, priority: Priority) -> LinkRequest<'a> {
         let hedged = !first.last && first.open().count() > 1;
         let patience = match priority {
             _ if !hedged && (first.late != 0 || slabs.is_shard) => slabs.patience(link),
@@ -114,7 +114,7 @@ impl<'a> Asked<'a> {
             _ => PATIENCE_MAX,
         };
         let (items, outer, damaged) = (Vec::new(), Vec::new(), Vec::new());
-        Asked { link, hedged, patience, items, outer, damaged, arrived: 0, begun: Instant::now() }
+        LinkRequest { link, hedged, patience, items, outer, damaged, arrived: 0, begun: Instant::now() }
     }
 
     /// Adds an item with its replica; returns what the link is asked for.
@@ -151,7 +151,7 @@ impl<'a> Asked<'a> {
 
     /// Notes what became of the pages that a link was asked for.
     pub(super) fn conclude(self, slabs: &Slabs, loaded: Result<(), NodeError>, wants: &mut [Want]) {
-        let Asked { link, hedged, items, outer, damaged, arrived, begun, .. } = self;
+        let LinkRequest { link, hedged, items, outer, damaged, arrived, begun, .. } = self;
         link.node.bytes_out.fetch_add((arrived * PAGE_BYTES) as u64, Relaxed);
         for position in damaged {
             let ((index, at), location) = (items[position], outer[position]);

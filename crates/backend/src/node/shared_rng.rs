@@ -4,12 +4,12 @@ use crate::samples::Rng;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// See the module.
-pub(super) struct Draws(AtomicU64);
+pub(super) struct SharedRng(AtomicU64);
 
-impl Draws {
+impl SharedRng {
     /// Others than in another process, as far as that matters: which nodes it begins with.
-    pub(super) fn of_this_process() -> Draws {
-        Draws(AtomicU64::new(u64::from(std::process::id())))
+    pub(super) fn of_this_process() -> SharedRng {
+        SharedRng(AtomicU64::new(u64::from(std::process::id())))
     }
 
     /// A random number.
