@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// The far range, as the documentation gives it.
 pub const FAR: std::ops::Range<u64> = 0x4800_0000_0000..0x5400_0000_0000;
 /// A process that does not stop within this time is ending.
-const PATIENCE: Duration = Duration::from_millis(500);
+const TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Stops `root` and everything below it, adds up the pages of the far range, and lets them go on.
 pub fn far_bytes(root: Pid) -> u64 {
@@ -40,7 +40,7 @@ pub fn far_bytes(root: Pid) -> u64 {
 
 fn wait_until_stopped(pid: i32) {
     let begun = Instant::now();
-    while begun.elapsed() < PATIENCE {
+    while begun.elapsed() < TIMEOUT {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         let state = stat.rsplit(')').next().and_then(|rest| rest.trim().chars().next());
         if matches!(state, None | Some('T' | 'Z' | 'X')) {

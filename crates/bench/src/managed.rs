@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 /// The longest that any step of the worker may take beyond its own limit.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Time between two looks at whether the worker said something.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -46,9 +46,9 @@ fn command(executables: &Executables, flags: &[&str], settings: &Settings, args:
 }
 
 fn follow(worker: &mut WorkerProcess, args: &WorkerArgs) -> Result<Measured, Silence> {
-    let patience = PATIENCE + 2 * Duration::from_secs(args.seconds_max);
+    let timeout = TIMEOUT + 2 * Duration::from_secs(args.seconds_max);
     loop {
-        match worker.next(patience, TICK, || {})? {
+        match worker.next(timeout, TICK, || {})? {
             Message::Ready => worker.go_on(),
             Message::Filled { .. } | Message::Warm => {}
             Message::Done(measured) => {

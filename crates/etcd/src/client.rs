@@ -13,7 +13,7 @@ use ureq::{Agent, Body};
 /// Time for a connection to be made.
 const CONNECTING: Duration = Duration::from_secs(2);
 /// Time for a call.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes of an answer: a thousand nodes with all their sessions.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
@@ -84,7 +84,7 @@ impl Client {
 
     /// Makes a call and waits for its answer.
     pub fn call<A: DeserializeOwned>(&self, path: &str, request: &impl Serialize) -> Result<A, EtcdError> {
-        let mut body = self.post(path, request, Some(PATIENCE), PATIENCE)?;
+        let mut body = self.post(path, request, Some(TIMEOUT), TIMEOUT)?;
         let answer = body.with_config().limit(ANSWER_BYTES_MAX).read_to_vec().map_err(|why| self.unreachable(why))?;
         serde_json::from_slice(&answer).map_err(|why| self.not_etcd(why))
     }
@@ -111,7 +111,7 @@ impl Client {
             let server = &self.servers[turn % self.servers.len()];
             let post = agent.post(format!("{}://{server}/v3/{path}", self.scheme)).content_type("application/json");
             let post =
-                post.config().timeout_global(all).timeout_recv_response(Some(PATIENCE)).timeout_per_read(Some(each));
+                post.config().timeout_global(all).timeout_recv_response(Some(TIMEOUT)).timeout_per_read(Some(each));
             match post.build().send(&request[..]) {
                 Ok(answer) if answer.status().is_success() => return Ok(answer.into_body()),
                 Ok(mut answer) => {

@@ -188,7 +188,7 @@ impl Listening {
 
     fn end(&mut self) {
         /// Lanes notice at once; one that copies a slab needs a moment.
-        const PATIENCE: Duration = Duration::from_secs(2);
+        const TIMEOUT: Duration = Duration::from_secs(2);
         self.shared.over.store(true, Relaxed);
         self.shared.node.end();
         self.shared.node.request_buffers.end();
@@ -200,7 +200,7 @@ impl Listening {
             let _ = stream.shut_down();
         }
         let begun = Instant::now();
-        while self.shared.node.lanes.load(Relaxed) > 0 && begun.elapsed() < PATIENCE {
+        while self.shared.node.lanes.load(Relaxed) > 0 && begun.elapsed() < TIMEOUT {
             std::thread::sleep(Duration::from_millis(2));
         }
     }

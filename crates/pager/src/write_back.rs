@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 /// How long, and how often, a store is retried at far memory that others use, too. A node keeps what a process held for 200 ms after its end.
-const ROOM_PATIENCE: Duration = Duration::from_secs(2);
+const ROOM_TIMEOUT: Duration = Duration::from_secs(2);
 const ROOM_PAUSE: Duration = Duration::from_millis(20);
 
 /// What is in a staging slot.
@@ -246,7 +246,7 @@ impl WriteBack {
             let refused =
                 |answer: &Result<Location, StoreError>| matches!(answer, Err(StoreError::Full { words: Some(_), .. }));
             let missing: Vec<usize> = (0..stored.len()).filter(|index| refused(&stored[*index])).collect();
-            if missing.is_empty() || begun.elapsed() >= ROOM_PATIENCE {
+            if missing.is_empty() || begun.elapsed() >= ROOM_TIMEOUT {
                 return;
             }
             thread::sleep(ROOM_PAUSE);

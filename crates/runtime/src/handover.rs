@@ -3,7 +3,7 @@
 //! The path leads nowhere, or to another file, where `/proc` is another or none; from another user namespace the kernel
 //! hides the launcher's descriptors (`PTRACE_MODE_FSCREDS` of ptrace(2)). Then the launcher is asked at its sockets
 //! ([`hinterland_abi::addresses`]), whose owner is checked. Whatever is the matter with it, the process starts all the same: after
-//! [`PATIENCE`] at the latest, as one that has no launcher.
+//! [`TIMEOUT`] at the latest, as one that has no launcher.
 
 use crate::{confine, ledger};
 use hinterland_abi::{HandoverFile, Settings, addresses};
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// How long the launcher may take to answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// 1: this process, without a ledger, has waited in vain for the launcher, or the one that it was forked from has.
 static IS_SILENT: AtomicU32 = AtomicU32::new(0);
 /// What the kernel calls a user that this namespace does not know, its own or another (user_namespaces(7)).
@@ -48,26 +48,26 @@ fn handed_over(settings: &Settings, what: HandoverFile) -> Option<File> {
     }
     // What a forked child finds out its parent and its siblings know by the ledger.
     let is_silent = ledger::get().map_or(&IS_SILENT, |ledger| &ledger.handover_is_silent);
-    unless_silent(is_silent, PATIENCE, || ask(settings, what, PATIENCE))
+    unless_silent(is_silent, TIMEOUT, || ask(settings, what, TIMEOUT))
 }
 
 /// Asks, unless the launcher was waited for in vain before and has not gone on since.
-fn unless_silent(is_silent: &AtomicU32, patience: Duration, ask: impl FnOnce() -> Option<File>) -> Option<File> {
+fn unless_silent(is_silent: &AtomicU32, timeout: Duration, ask: impl FnOnce() -> Option<File>) -> Option<File> {
     if is_silent.load(Relaxed) != 0 {
         return None;
     }
     let begun = Instant::now();
     let file = ask();
-    if file.is_none() && begun.elapsed() >= patience {
+    if file.is_none() && begun.elapsed() >= timeout {
         is_silent.store(1, Relaxed);
     }
     file
 }
 
-fn ask(settings: &Settings, what: HandoverFile, patience: Duration) -> Option<File> {
+fn ask(settings: &Settings, what: HandoverFile, timeout: Duration) -> Option<File> {
     // In the user's own directory no other user listens; a name is free for all.
     let is_trusted = |address: &String| !address.starts_with('\0') || !is_unknown();
-    let connected = |address| Socket::connect(&Address::Unix(address), patience).ok();
+    let connected = |address| Socket::connect(&Address::Unix(address), timeout).ok();
     let mut launcher = addresses(&settings.handover).filter(is_trusted).find_map(connected)?;
     for _ in 0..HandoverFile::COUNT {
         let mut said = [0];
@@ -103,11 +103,11 @@ mod tests {
         let listener = UnixListener::bind(&path).unwrap();
         listener.set_nonblocking(true).unwrap();
         let settings = Settings { handover: path.to_str().unwrap().into(), ..Settings::default() };
-        let (is_silent, patience) = (AtomicU32::new(0), Duration::from_millis(20));
+        let (is_silent, timeout) = (AtomicU32::new(0), Duration::from_millis(20));
         // Each that has asked is in the queue of the listener, which takes none until it is counted.
         let asked = |times: usize| {
-            let ask = || ask(&settings, HandoverFile::Tapes, patience);
-            assert!((0..times).all(|_| unless_silent(&is_silent, patience, ask).is_none()));
+            let ask = || ask(&settings, HandoverFile::Tapes, timeout);
+            assert!((0..times).all(|_| unless_silent(&is_silent, timeout, ask).is_none()));
             std::iter::from_fn(|| listener.accept().ok()).count()
         };
         assert_eq!((asked(3), asked(1)), (1, 0), "the forks of a process");

@@ -30,7 +30,7 @@ const TARGET_RATIO: f64 = 1.5;
 /// and so many seconds more.
 const TARGET_MORE_SECONDS: f64 = 0.05;
 /// Time between two looks at what the tree holds. It stands still meanwhile.
-const LOOK_EVERY: Duration = Duration::from_millis(25);
+const POLL_INTERVAL: Duration = Duration::from_millis(25);
 /// The tree may hold so many times its budget.
 const BUDGET_SLACK: f64 = 1.05;
 
@@ -180,7 +180,7 @@ fn share(forker: &mut Forker, local_bytes: u64) -> Result<Sharing, BenchError> {
     forker.ask(SHARE)?;
     forker.told()?;
     let mut held = Vec::new();
-    while forker.is_silent(LOOK_EVERY) {
+    while forker.is_silent(POLL_INTERVAL) {
         held.push(forker.far_bytes());
     }
     forker.told()?;

@@ -125,13 +125,13 @@ impl Filled {
     /// Those of `work`.
     pub fn maintained<R>(&self, work: impl FnOnce() -> Result<R, String>) -> Result<R, String> {
         /// Time between two looks at whether there is something to tend.
-        const LOOK_EVERY: Duration = Duration::from_millis(5);
+        const POLL_INTERVAL: Duration = Duration::from_millis(5);
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !over.load(Relaxed) {
                     let pause = if self.backend.needs_maintenance() { self.backend.maintain() } else { None };
-                    std::thread::sleep(pause.unwrap_or(LOOK_EVERY).min(LOOK_EVERY));
+                    std::thread::sleep(pause.unwrap_or(POLL_INTERVAL).min(POLL_INTERVAL));
                 }
             });
             let result = work();

@@ -22,7 +22,7 @@ use std::time::Duration;
 /// Time between two samples of memory.
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
 /// The longest that any step of the worker may take beyond its own limit: filling, above all.
-const PATIENCE: Duration = Duration::from_secs(180);
+const TIMEOUT: Duration = Duration::from_secs(180);
 /// Page-table bytes for each page of data: one 8-byte entry.
 const ENTRY_BYTES: u64 = 8;
 
@@ -116,11 +116,11 @@ impl Bench<'_> {
         args: &WorkerArgs,
         cgroup: Option<&Cgroup>,
     ) -> Result<Sample, Silence> {
-        let patience = PATIENCE + 2 * Duration::from_secs(args.seconds_max);
+        let timeout = TIMEOUT + 2 * Duration::from_secs(args.seconds_max);
         let mut sampler = Sampler::new(worker.pid(), cgroup, system == System::Zram);
         let (mut fill_seconds, mut limit_bytes) = (0.0, None);
         loop {
-            match worker.next(patience, SAMPLE_EVERY, || sampler.sample())? {
+            match worker.next(timeout, SAMPLE_EVERY, || sampler.sample())? {
                 Message::Ready => {
                     if let (true, Some(cgroup)) = (system.is_kernel_swap(), cgroup) {
                         limit_bytes = Some(self.limit(cgroup).map_err(|e| Silence::Failed(e.to_string()))?);

@@ -14,7 +14,7 @@ const ENTRY_BYTES: u64 = 1120;
 /// Requests for each key.
 const ASKED: u32 = 2;
 /// How long the server may take to listen, and to answer.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A client.
 #[derive(Clone, Debug)]
@@ -88,10 +88,10 @@ impl Connection {
             match UnixStream::connect(socket) {
                 Ok(stream) => {
                     let bounded =
-                        stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
+                        stream.set_read_timeout(Some(TIMEOUT)).and_then(|()| stream.set_write_timeout(Some(TIMEOUT)));
                     return bounded.map(|()| Connection(BufReader::new(stream))).map_err(|error| error.to_string());
                 }
-                Err(_) if alive() && begun.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(5)),
+                Err(_) if alive() && begun.elapsed() < TIMEOUT => std::thread::sleep(Duration::from_millis(5)),
                 Err(error) => return Err(format!("redis-server does not listen: {error}")),
             }
         }

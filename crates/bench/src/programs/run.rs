@@ -26,7 +26,7 @@ const SAMPLE_EVERY: Duration = Duration::from_millis(10);
 /// Bytes of the end of what a failed run wrote to its standard error.
 const STDERR_BYTES_MAX: usize = 600;
 /// How long zram may be in use otherwise.
-const ZRAM_PATIENCE: Duration = Duration::from_secs(60);
+const ZRAM_TIMEOUT: Duration = Duration::from_secs(60);
 /// A run that exceeds `--local` by more than this part of it is not scored.
 const OVERSHOOT_PART: u64 = 100;
 /// The same of `--ram`, which bounds the store only once a batch of pages has been stored.
@@ -283,7 +283,7 @@ fn begin_zram(compressor: &str, bytes: u64, changes: &Changes) -> Result<Zram, B
     let begun = Instant::now();
     loop {
         match Zram::begin(compressor, bytes, changes) {
-            Err(BenchError::InUse { .. }) if begun.elapsed() < ZRAM_PATIENCE => std::thread::sleep(ZRAM_PATIENCE / 100),
+            Err(BenchError::InUse { .. }) if begun.elapsed() < ZRAM_TIMEOUT => std::thread::sleep(ZRAM_TIMEOUT / 100),
             other => return other,
         }
     }

@@ -13,7 +13,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 /// Time that a node may take for each step.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The endpoint with the address that its name stands for: beside the name, which is what a certificate is for, when the
 /// connection is protected by credentials; else in its place.
@@ -89,13 +89,13 @@ fn connect(node: &Endpoint, credentials: Option<&ClientCredentials>) -> Result<B
     match node {
         Endpoint::Unix { path } => {
             let stream = UnixStream::connect(path).map_err(io)?;
-            stream.set_read_timeout(Some(PATIENCE)).map_err(io)?;
+            stream.set_read_timeout(Some(TIMEOUT)).map_err(io)?;
             Ok(Box::new(stream))
         }
         Endpoint::Tcp { host, .. } => {
             let address = node.address().ok_or_else(|| format!("{host} does not resolve"))?;
-            let stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(io)?;
-            stream.set_read_timeout(Some(PATIENCE)).map_err(io)?;
+            let stream = TcpStream::connect_timeout(&address, TIMEOUT).map_err(io)?;
+            stream.set_read_timeout(Some(TIMEOUT)).map_err(io)?;
             let Some(credentials) = credentials else { return Ok(Box::new(stream)) };
             let session = credentials.begin(host).map_err(|error| explain(&error))?;
             Ok(Box::new(StreamOwned::new(session, stream)))

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// Connections at a time.
 const CONNECTIONS_MAX: usize = 256;
 /// Time in which something must have arrived of a request, or have been taken of an answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest time between two looks for connections whose time is over, in milliseconds.
 const LOOK_EVERY_MS: u16 = 100;
 const REQUEST_BYTES_MAX: usize = 8 << 10;
@@ -33,19 +33,19 @@ pub struct Page {
 /// # Errors
 /// The address cannot be listened on, or no thread be had.
 pub fn serve(address: SocketAddr, page: impl Fn(&str) -> Option<Page> + Send + 'static) -> io::Result<SocketAddr> {
-    serve_with(address, PATIENCE, page)
+    serve_with(address, TIMEOUT, page)
 }
 
 fn serve_with(
     address: SocketAddr,
-    patience: Duration,
+    timeout: Duration,
     page: impl Fn(&str) -> Option<Page> + Send + 'static,
 ) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
     Builder::new().name("metrics".into()).spawn(move || {
-        let mut server = Server { listener, patience, page, connections: VecDeque::new() };
+        let mut server = Server { listener, timeout, page, connections: VecDeque::new() };
         loop {
             if let Err(error) = server.step() {
                 tracing::debug!(%error, "requests for figures are not answered");
@@ -59,7 +59,7 @@ fn serve_with(
 
 struct Server<P> {
     listener: TcpListener,
-    patience: Duration,
+    timeout: Duration,
     page: P,
     /// The oldest first.
     connections: VecDeque<Connection>,
@@ -91,7 +91,7 @@ impl<P: Fn(&str) -> Option<Page>> Server<P> {
         let page = &self.page;
         self.connections.retain_mut(|connection| {
             let goes_on = !ready.next().unwrap_or(false) || connection.step(page).unwrap_or(false);
-            goes_on && connection.moved.elapsed() < self.patience
+            goes_on && connection.moved.elapsed() < self.timeout
         });
         if news { self.accept() } else { Ok(()) }
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// Time without a slab that came back after which nothing is waited for any more.
 const STUCK: Duration = Duration::from_secs(2);
 /// Time between two looks.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// What a look says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,7 +73,7 @@ pub fn drain(node: &Node, signals: &mut Signals, limit: Duration) {
             Verdict::Again => return tracing::warn!(%left, "not drained: a second signal"),
             Verdict::Over => return tracing::warn!(%left, "not drained: the time for it is over"),
             Verdict::Stuck => return tracing::warn!(%left, "not drained: nothing moves any more"),
-            Verdict::Wait => std::thread::sleep(LOOK_EVERY),
+            Verdict::Wait => std::thread::sleep(POLL_INTERVAL),
         }
     }
 }

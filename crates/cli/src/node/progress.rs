@@ -10,7 +10,7 @@ use hinterland_wire::{Endpoint, Kind, NodeRow, Protection, Reply, Request};
 use std::time::{Duration, Instant};
 
 /// Time between two looks.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Time without a change after which it is said that nothing moves.
 const STUCK: Duration = Duration::from_secs(10);
 
@@ -100,6 +100,6 @@ fn tell(node: &str, identity: &Identity, what: &str, moves: bool, wait: bool) ->
             ))?;
             told = true;
         }
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }

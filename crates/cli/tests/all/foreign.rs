@@ -1,6 +1,6 @@
 //! Text from elsewhere reaches no terminal, log or label as it is: a node's words, a client's name, a program's name, a file's.
 
-use crate::launcher::{PATIENCE, hinterland, output};
+use crate::launcher::{TIMEOUT, hinterland, output};
 use crate::node::{ANYWHERE, Node};
 use hinterland_wire::*;
 use std::fs;
@@ -24,7 +24,7 @@ fn a_nodes_words_are_shown_escaped() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
     let refuse = |mut stream: TcpStream| {
-        stream.set_read_timeout(Some(PATIENCE)).expect("a limit");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("a limit");
         stream.read_exact(&mut [0; HELLO_BYTES]).expect("a hello");
         stream.write_all(&Welcome::answer(&Hello::ours(), Features(0), 2 << 20, false).encode()).expect("sent");
         stream.read_exact(&mut [0; HEADER_BYTES]).expect("a request");

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// What takes longer hangs: a limit for the test's sake, on which no verdict about speed hangs.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The command under test.
 pub fn hinterland() -> Command {
@@ -77,11 +77,11 @@ pub fn start_until_ready(command: &mut Command) -> Child {
     child
 }
 
-/// Waits until `holds`, for at most [`PATIENCE`].
+/// Waits until `holds`, for at most [`TIMEOUT`].
 pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !holds() {
-        assert!(begun.elapsed() < PATIENCE, "never happened: {what}");
+        assert!(begun.elapsed() < TIMEOUT, "never happened: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

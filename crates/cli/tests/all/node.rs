@@ -1,6 +1,6 @@
 //! The node as operators meet it: figures for Prometheus, health, readiness, the log, and the files in `packaging/`.
 
-use crate::launcher::{PATIENCE, wait_until};
+use crate::launcher::{TIMEOUT, wait_until};
 use hinterland_wire::*;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::fs::Permissions;
@@ -56,7 +56,7 @@ impl Node {
     /// Opens a session, and leaves its lane open.
     pub fn session(&self, name: &str) -> TcpStream {
         let mut stream = TcpStream::connect(&self.node).expect("the node");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a limit");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("a limit");
         stream.write_all(&Hello::ours().encode()).expect("sent");
         stream.read_exact(&mut [0; WELCOME_BYTES]).expect("a welcome");
         ask(&mut stream, |into| Request::open(into, 1, name, 0, 100), &[]);
@@ -66,8 +66,8 @@ impl Node {
     /// A client that has said half of a request, in a session or without one; nothing: it was not let in.
     fn half(&self, joins: bool) -> Option<TcpStream> {
         let mut stream = TcpStream::connect(&self.node).ok()?;
-        stream.set_read_timeout(Some(PATIENCE)).expect("a limit");
-        stream.set_write_timeout(Some(PATIENCE)).expect("a limit");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("a limit");
+        stream.set_write_timeout(Some(TIMEOUT)).expect("a limit");
         stream.write_all(&Hello::ours().encode()).ok()?;
         stream.read_exact(&mut [0; WELCOME_BYTES]).ok()?;
         if joins {
@@ -238,7 +238,7 @@ fn the_log_is_json_and_the_service_manager_is_told() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("notify");
     let manager = UnixDatagram::bind(&path).expect("a socket");
-    manager.set_read_timeout(Some(PATIENCE)).expect("a limit");
+    manager.set_read_timeout(Some(TIMEOUT)).expect("a limit");
     let heard = || {
         let mut bytes = [0; 256];
         let count = manager.recv(&mut bytes).expect("a word");
@@ -310,7 +310,7 @@ fn a_limit_on_the_length_of_files_costs_sharing_and_not_the_node() {
     assert!(line.starts_with("listening on"), "{line}");
     let node = Node { child, node: socket.display().to_string(), metrics: String::new() };
     let mut lane = UnixStream::connect(&socket).expect("the node");
-    lane.set_read_timeout(Some(PATIENCE)).expect("a limit");
+    lane.set_read_timeout(Some(TIMEOUT)).expect("a limit");
     lane.write_all(&Hello::ours().encode()).expect("sent");
     lane.read_exact(&mut [0; WELCOME_BYTES]).expect("a welcome");
     ask(&mut lane, |into| Request::open(into, 1, "first 1", 0, 100), &[]);
@@ -495,7 +495,7 @@ fn a_service_managers_socket_is_taken() {
     let node = Node::begin(handed_over(&[socket.as_raw_fd()], &[]));
     assert_eq!(node.node, format!("unix:{}", path.display()));
     let mut lane = UnixStream::connect(&path).expect("the node");
-    lane.set_read_timeout(Some(PATIENCE)).expect("a limit");
+    lane.set_read_timeout(Some(TIMEOUT)).expect("a limit");
     lane.write_all(&Hello::ours().encode()).expect("sent");
     lane.read_exact(&mut [0; WELCOME_BYTES]).expect("a welcome");
     ask(&mut lane, |into| Request::open(into, 1, "first 1", 0, 100), &[]);

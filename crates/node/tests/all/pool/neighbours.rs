@@ -17,7 +17,7 @@ const HELD_MAX: usize = 120;
 /// Between two of them.
 const PAUSE: Duration = Duration::from_millis(1);
 /// A node that takes nothing in is not waited for.
-const PATIENCE: Duration = Duration::from_millis(5);
+const TIMEOUT: Duration = Duration::from_millis(5);
 
 /// Neighbours at work, until this is dropped.
 pub struct Neighbours {
@@ -67,7 +67,7 @@ impl Drop for Neighbours {
 /// Says something to a node; the connection, unless it is left at once. A node that is not there, or hangs up, is no news.
 fn speak(rng: &mut Rng, node: SocketAddr) -> Option<TcpStream> {
     let mut stream = TcpStream::connect(node).ok()?;
-    stream.set_write_timeout(Some(PATIENCE)).expect("a limit");
+    stream.set_write_timeout(Some(TIMEOUT)).expect("a limit");
     let (hello, mut words) = (Hello::ours().encode(), Vec::new());
     let noise = |rng: &mut Rng, bytes: usize| -> Vec<u8> {
         std::iter::repeat_with(|| rng.next_u64().to_le_bytes()).flatten().take(bytes).collect()

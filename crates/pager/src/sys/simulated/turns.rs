@@ -21,7 +21,7 @@ const LAST_STEPS: usize = 80;
 /// Steps of a simulation at most.
 const STEPS_MAX: u64 = 4_000_000;
 /// Simulated time in which the program must get on.
-const PATIENCE: Duration = Duration::from_secs(6);
+const TIMEOUT: Duration = Duration::from_secs(6);
 /// What a step takes.
 const STEP_NS: u64 = 50;
 
@@ -299,8 +299,8 @@ impl State {
     }
 
     fn out_of_patience(&mut self) {
-        if Duration::from_nanos(self.now_ns - self.progress_ns) > PATIENCE {
-            self.fail(format!("the program has not got on for {PATIENCE:?}"));
+        if Duration::from_nanos(self.now_ns - self.progress_ns) > TIMEOUT {
+            self.fail(format!("the program has not got on for {TIMEOUT:?}"));
         }
     }
 }
