@@ -21,7 +21,7 @@
 //! compile                                    hands over to clang or rustc, with the compiler's plugin and a plan
 //! config::example                            a settings file with all settings, commented out
 //! manual                                     manual pages and completions, from the command line
-//! complaint                                  what is wrong with TOML that people wrote
+//! toml_error                                 what is wrong with TOML that people wrote
 //! output  print                              files that commands write, and what they print
 //! ```
 
@@ -31,10 +31,8 @@
 mod advise;
 mod args;
 mod balance;
-mod beginning;
 mod bench;
 mod compile;
-mod complaint;
 mod config;
 mod control;
 mod doctor;
@@ -42,6 +40,7 @@ mod encode;
 mod error;
 mod explain;
 mod figures;
+mod file_magic;
 mod host;
 mod launch;
 mod manual;
@@ -63,6 +62,7 @@ mod submit;
 mod table;
 mod tape;
 mod tape_cache;
+mod toml_error;
 mod trace;
 
 pub use args::Cli;

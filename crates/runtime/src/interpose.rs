@@ -17,8 +17,6 @@ mod intervals;
 #[cfg(not(feature = "local-only"))]
 mod io;
 #[cfg(not(feature = "local-only"))]
-pub(crate) mod leaving;
-#[cfg(not(feature = "local-only"))]
 pub(crate) mod limits;
 #[cfg(not(feature = "local-only"))]
 pub(crate) mod loading;
@@ -33,6 +31,8 @@ mod processors;
 mod signals;
 #[cfg(not(feature = "local-only"))]
 mod stat;
+#[cfg(not(feature = "local-only"))]
+pub(crate) mod thread_exit;
 #[cfg(not(feature = "local-only"))]
 mod thread_room;
 #[cfg(not(feature = "local-only"))]

@@ -259,7 +259,7 @@ fn begin_in_range(settings: &Settings, row: &'static ProcessRow) -> Result<Fault
     caller::init();
     crate::loaded_file::init();
     crate::interpose::next_symbol::look_all_up();
-    crate::interpose::leaving::begin();
+    crate::interpose::thread_exit::begin();
     region_map::init();
     if let Some(ready) = ready {
         inline::activate(ready)?;

@@ -1,6 +1,6 @@
 //! The backends to choose from, with what they cost: a TOML file that people write, or [`DEFAULTS`].
 
-use crate::complaint::complaint;
+use crate::toml_error;
 use hinterland_sim::LinkModel;
 use serde::Deserialize;
 use std::path::Path;
@@ -102,7 +102,7 @@ impl Costs {
     }
 
     fn parse(text: &str) -> Result<Costs, String> {
-        let costs: Costs = toml::from_str(text).map_err(|error| complaint(text, &error))?;
+        let costs: Costs = toml::from_str(text).map_err(|error| toml_error::describe(text, &error))?;
         if costs.version != VERSION {
             return Err(format!("version {} of cost files is not known; write version = {VERSION}", costs.version));
         }

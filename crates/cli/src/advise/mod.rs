@@ -15,8 +15,8 @@ pub use report::Advice;
 #[cfg(test)]
 pub use report::{ADVICE_VERSION, Misses, Ranked, Traits};
 
-use crate::beginning;
 use crate::error::{EXIT_REFUSED, complain};
+use crate::file_magic;
 use crate::print;
 use crate::profile::ProfileFile;
 use crate::sim::{FaultPathArg, cpu_seconds, read_whole};
@@ -148,7 +148,7 @@ pub fn pages_of(trace: &Path) -> Result<Value, String> {
 
 /// The trace that a file is, or that a profile names.
 fn trace_of(path: &Path) -> Result<PathBuf, String> {
-    if beginning::of(path) != Some(*b"{") {
+    if file_magic::of(path) != Some(*b"{") {
         return Ok(path.into());
     }
     let profile = ProfileFile::read(path).map_err(|why| why.to_string())?;

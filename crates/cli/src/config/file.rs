@@ -3,8 +3,8 @@
 //! `--config` (or `HINTERLAND_CONFIG`) must exist; the default place, `$XDG_CONFIG_HOME/hinterland/config.toml`, may not.
 //! The working directory is not searched: a settings file that comes with somebody's data must not steer a run.
 
-use crate::complaint::complaint;
 use crate::error::Error;
+use crate::toml_error;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
@@ -68,7 +68,7 @@ pub fn read(
     };
     let table: toml::Table = content
         .parse()
-        .map_err(|error: toml::de::Error| refuse(format!("is not TOML: {}", complaint(&content, &error))))?;
+        .map_err(|error: toml::de::Error| refuse(format!("is not TOML: {}", toml_error::describe(&content, &error))))?;
     for (name, value) in &table {
         if !names.contains(name) {
             return Err(refuse(format!("unknown setting '{name}'; choose from {}", names.join(", "))));

@@ -2,8 +2,8 @@
 
 use super::file;
 use crate::args::RunArgs;
-use crate::beginning;
 use crate::error::Error;
+use crate::file_magic;
 use hinterland_abi::{Form, LEDGER_MAGIC, SETTINGS, Setting, Sources, variables};
 use std::env::VarError;
 use std::path::PathBuf;
@@ -64,7 +64,7 @@ pub const TOGETHER: [&[&str]; 5] = [
 
 /// Whether a path leads to the ledger of a run that goes on.
 pub fn is_ledger(path: &str) -> bool {
-    beginning::of(path).map(u64::from_le_bytes) == Some(LEDGER_MAGIC)
+    file_magic::of(path).map(u64::from_le_bytes) == Some(LEDGER_MAGIC)
 }
 
 /// Merges flags, environment and file; of the environment, what is in one of the `groups` with a flag is put aside.

@@ -2,8 +2,8 @@
 
 mod client;
 mod default_url;
+mod drain_and_exit;
 mod http;
-mod leave;
 mod list;
 mod log;
 mod metrics;

@@ -2,7 +2,7 @@
 
 use super::renewal::Renewal;
 use super::{NodeError, ServeArgs};
-use super::{default_url, leave, log, metrics, register};
+use super::{default_url, drain_and_exit, log, metrics, register};
 use crate::host::Host;
 use crate::print;
 use hinterland_node::{Listening, Options, SLAB_BYTES};
@@ -74,7 +74,7 @@ pub fn run(args: &ServeArgs) -> Result<(), NodeError> {
         );
     }
     tell_systemd(NotifyState::Stopping);
-    leave::drain(listening.node(), &mut signals, Duration::from_secs(args.drain_seconds.into()));
+    drain_and_exit::drain(listening.node(), &mut signals, Duration::from_secs(args.drain_seconds.into()));
     if let Some(registration) = registration {
         registration.end();
     }

@@ -11,9 +11,9 @@ mod promise;
 pub use note::digests;
 pub use promise::{Run, broken, foreign, place};
 
-use crate::complaint::complaint;
 use crate::encode::hexadecimal;
 use crate::error::Error;
+use crate::toml_error;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::path::Path;
@@ -249,7 +249,7 @@ impl Written {
     /// # Errors
     /// In words: where it is no plan.
     pub fn parse(text: &str) -> Result<Written, String> {
-        let plan: Plan = toml::from_str(text).map_err(|error| complaint(text, &error))?;
+        let plan: Plan = toml::from_str(text).map_err(|error| toml_error::describe(text, &error))?;
         if plan.version != VERSION {
             return Err(format!("plans of version {} are not known here, only of version {VERSION}", plan.version));
         }

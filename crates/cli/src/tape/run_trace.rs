@@ -1,8 +1,8 @@
 //! A trace from which a run plans its tape when it starts, for the local memory that it has.
 
 use super::planned::{open, refuse, tape_of};
-use crate::beginning;
 use crate::error::complain;
+use crate::file_magic;
 use crate::launch::tape::CheckedTape;
 use hinterland_tape::plan::Recording;
 use hinterland_tape::{Trace, is_trace};
@@ -36,7 +36,7 @@ impl RunTrace {
     /// # Errors
     /// The same.
     pub fn read_if_it_is_one(path: &Path) -> Result<Option<RunTrace>, String> {
-        let is_one = path.is_file() && beginning::of::<4>(path).is_some_and(|begin| is_trace(&begin));
+        let is_one = path.is_file() && file_magic::of::<4>(path).is_some_and(|begin| is_trace(&begin));
         is_one.then(|| RunTrace::read(path)).transpose()
     }
 

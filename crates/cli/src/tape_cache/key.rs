@@ -1,7 +1,7 @@
 //! What a kept trace is of: the run that would touch the same pages in the same order.
 
-use crate::beginning;
 use crate::encode::hexadecimal;
+use crate::file_magic;
 use hinterland_abi::Settings;
 use hinterland_tape::{Head, VERSION, tape};
 use object::read::elf::ElfFile64;
@@ -112,7 +112,7 @@ fn is_interpreter(program: &Path) -> bool {
 }
 
 fn begins_as_script(file: &Path) -> bool {
-    beginning::of(file) == Some(*b"#!")
+    file_magic::of(file) == Some(*b"#!")
 }
 
 /// Tells a file of a program or library from another version of it: its build-id; where it has none, its length and when it was changed.

@@ -3,7 +3,7 @@
 //! A place that gives hints by hand is known by its return address, a loop of compiled code by the address of its
 //! `struct hinterland_loop`, and so is a line of Python, whose calls all come from one address.
 
-use super::{leaving, with_caller};
+use super::{thread_exit, with_caller};
 use crate::caller;
 use hinterland_abi::SITE_NAME_BYTES;
 use hinterland_pager::{HintSite, Hints, Leave, LoopState};
@@ -159,7 +159,7 @@ pub extern "C" fn hinterland_release(address: *const c_void, length: usize) {
 #[unsafe(no_mangle)]
 pub extern "C" fn hinterland_overwrite(address: *mut c_void, length: usize) {
     // Before the first mark: a thread that is cancelled in between leaves none.
-    if let Some(hints) = hints().filter(|hints| hints.may_overwrite(address.addr(), length) && leaving::hear()) {
+    if let Some(hints) = hints().filter(|hints| hints.may_overwrite(address.addr(), length) && thread_exit::hear()) {
         hints.overwrite(address.addr(), length);
     }
 }

@@ -1,7 +1,7 @@
 //! What is wrong with TOML that people wrote, with its line.
 
-/// The parser's complaint without its picture of the line.
-pub fn complaint(text: &str, error: &toml::de::Error) -> String {
+/// What the parser says, without its picture of the line.
+pub fn describe(text: &str, error: &toml::de::Error) -> String {
     let what = error.message().lines().collect::<Vec<_>>().join(" ");
     let Some(span) = error.span() else { return what };
     let before = &text.as_bytes()[..span.start.min(text.len())];
