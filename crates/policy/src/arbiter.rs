@@ -142,7 +142,7 @@ impl Arbiter {
         !self.blocks.is_off()
     }
 
-    /// See [`BlockSource::comes`].
+    /// See [`BlockSource::choose_load`].
     pub fn choose_load(&mut self, page: PageNo, in_flight: InFlight, local_pages: u64) -> DemandLoad {
         self.blocks.choose_load(page, in_flight, self.hints.link(), local_pages)
     }

@@ -18,7 +18,7 @@
 //! | `mapping`, `region_map`, `brk` | private anonymous mappings |
 //! | `emulator` | programs that emulate another processor |
 //! | `auditors` | programs that are started with auditors of the loader |
-//! | `asks` | pages of other processes of the run |
+//! | `pin_requests` | pages of other processes of the run |
 //! | `device_pins` | devices that keep pages of the program |
 //! | `descriptors` | our descriptors survive programs that close everything |
 //! | `descriptor_limit` | numbers for the descriptors of a child, below a limit that the program lowers |
