@@ -9,7 +9,7 @@
 
 use crate::node::Node;
 use crate::session::Session;
-use hinterland_wire::{Copies, Removability, Report, SESSION_ROWS_MAX, SessionCopies};
+use hinterland_wire::{Copies, CopiesReport, Removability, SESSION_ROWS_MAX, SessionCopies};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// What a session's program has said.
 #[derive(Default)]
 pub(crate) struct SessionReport {
-    report: Mutex<Option<(Report, Instant)>>,
+    report: Mutex<Option<(CopiesReport, Instant)>>,
     /// Slabs that the session has leased in its life.
     leases: AtomicU64,
 }
@@ -29,14 +29,14 @@ impl SessionReport {
     }
 
     /// The program says something.
-    pub(crate) fn says(&self, report: Report, now: Instant) {
+    pub(crate) fn says(&self, report: CopiesReport, now: Instant) {
         *self.report.lock().unwrap_or_else(PoisonError::into_inner) = Some((report, now));
     }
 
     /// What it said last, and whether that holds `now`.
-    fn last(&self, now: Instant, valid: Duration) -> (Report, bool) {
+    fn last(&self, now: Instant, valid: Duration) -> (CopiesReport, bool) {
         let said = *self.report.lock().unwrap_or_else(PoisonError::into_inner);
-        let holds = |(report, since): &(Report, Instant)| {
+        let holds = |(report, since): &(CopiesReport, Instant)| {
             report.leases == self.leases.load(Relaxed) && now.saturating_duration_since(*since) < valid
         };
         (said.map(|(report, _)| report).unwrap_or_default(), said.as_ref().is_some_and(holds))
@@ -51,7 +51,7 @@ pub struct CopyFigures {
     /// Sessions that have not said anything that still holds, and have slabs or may get some.
     pub unknown_sessions: u64,
     /// Sums of what all sessions said last.
-    pub sums: Report,
+    pub sums: CopiesReport,
     /// The sessions.
     pub sessions: Vec<SessionCopies>,
 }
@@ -114,9 +114,9 @@ mod tests {
     #[test]
     fn what_was_said_holds_for_its_time_and_until_a_slab_is_leased() {
         let (said, begun, valid) = (SessionReport::default(), Instant::now(), Duration::from_secs(5));
-        assert_eq!(said.last(begun, valid), (Report::default(), false));
+        assert_eq!(said.last(begun, valid), (CopiesReport::default(), false));
         said.leases(2);
-        let report = Report { leases: 2, pages: 7, spare: true, ..Report::default() };
+        let report = CopiesReport { leases: 2, pages: 7, spare: true, ..CopiesReport::default() };
         said.says(report, begun);
         let last = Duration::from_millis(4999);
         assert_eq!(said.last(begun + last, valid), (report, true));
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(said.last(begun, valid), (report, false));
         said.says(report, begun);
         assert_eq!(said.last(begun, valid), (report, false));
-        said.says(Report { leases: 3, ..report }, begun);
+        said.says(CopiesReport { leases: 3, ..report }, begun);
         assert!(said.last(begun, valid).1);
     }
 }

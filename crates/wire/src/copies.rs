@@ -5,7 +5,7 @@ use crate::{SESSION_ROWS_MAX, WireError};
 
 /// What a session's program says of its pages at a node. It holds until the session leases a further slab, for a few seconds at most.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Report {
+pub struct CopiesReport {
     /// Slabs that the session had leased in its life when this was said: what was leased since is not covered.
     pub leases: u64,
     /// Pages at the node.
@@ -22,19 +22,19 @@ pub struct Report {
     pub movable: bool,
 }
 
-impl Report {
-    pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<Report, WireError> {
+impl CopiesReport {
+    pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<CopiesReport, WireError> {
         let (leases, pages, lacking_pages) = (reader.u64()?, reader.u64()?, reader.u64()?);
         let (last_pages, copied_pages, flags) = (reader.u64()?, reader.u64()?, reader.u8()?);
         if flags > 3 {
             return Err(WireError::Value("the flags of a report"));
         }
         let (spare, movable) = (flags & 1 != 0, flags & 2 != 0);
-        Ok(Report { leases, pages, lacking_pages, last_pages, copied_pages, spare, movable })
+        Ok(CopiesReport { leases, pages, lacking_pages, last_pages, copied_pages, spare, movable })
     }
 
     pub(crate) fn encode(&self, into: &mut Vec<u8>) {
-        let Report { leases, pages, lacking_pages, last_pages, copied_pages, spare, movable } = *self;
+        let CopiesReport { leases, pages, lacking_pages, last_pages, copied_pages, spare, movable } = *self;
         for field in [leases, pages, lacking_pages, last_pages, copied_pages] {
             into.extend_from_slice(&field.to_le_bytes());
         }
@@ -62,7 +62,7 @@ pub struct SessionCopies {
     /// Whether the node can go.
     pub removability: Removability,
     /// What it said last, whether that still holds or not; zeros if nothing.
-    pub report: Report,
+    pub report: CopiesReport,
 }
 
 /// The copies at a node, and those of its largest sessions.
@@ -73,7 +73,7 @@ pub struct Copies<'a> {
     /// Sessions of which that is not known.
     pub unknown_sessions: u64,
     /// Sums over all sessions, of what they said last.
-    pub sums: Report,
+    pub sums: CopiesReport,
     rows: &'a [u8],
     count: usize,
 }
@@ -85,7 +85,7 @@ impl<'a> Copies<'a> {
             1 => true,
             _ => return Err(WireError::Value("whether the node may be removed")),
         };
-        let (unknown_sessions, sums) = (reader.u64()?, Report::decode(&mut reader)?);
+        let (unknown_sessions, sums) = (reader.u64()?, CopiesReport::decode(&mut reader)?);
         let count = reader.count("the number of sessions", SESSION_ROWS_MAX)?;
         let rows = reader.0;
         for _ in 0..count {
@@ -100,7 +100,7 @@ impl<'a> Copies<'a> {
         into: &mut Vec<u8>,
         removable: bool,
         unknown_sessions: u64,
-        sums: &Report,
+        sums: &CopiesReport,
         sessions: &[SessionCopies],
     ) {
         into.push(u8::from(removable));
@@ -130,5 +130,5 @@ fn row(reader: &mut Reader<'_>) -> Result<SessionCopies, WireError> {
         2 => Removability::Spare,
         _ => return Err(WireError::Value("what is known of a session's copies")),
     };
-    Ok(SessionCopies { session, removability, report: Report::decode(reader)? })
+    Ok(SessionCopies { session, removability, report: CopiesReport::decode(reader)? })
 }

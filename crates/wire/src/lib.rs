@@ -35,7 +35,7 @@ mod statistics;
 
 pub use adaptive_poll::AdaptivePoll;
 pub use certificates::{CERTIFICATES_MAX, CertificateRow, Certificates, SUBJECT_BYTES_MAX};
-pub use copies::{Copies, Removability, Report, SessionCopies};
+pub use copies::{Copies, CopiesReport, Removability, SessionCopies};
 pub use directory::{DIRECTORY_BYTES_MAX, Directory, DirectoryError};
 pub use endpoint::{Endpoint, EndpointError, PATH_BYTES_MAX, PORT, Protection, nobody_there};
 pub use fair_link::{Channel, FairLink};

@@ -3,8 +3,8 @@
 use crate::bytes::{Reader, put_text};
 use crate::header::{begin, seal};
 use crate::{
-    Header, Kind, NAME_BYTES_MAX, Numbers, PagePatch, Patches, Priority, Range, Ranges, Report, SLABS_MAX, SessionId,
-    Token, WireError,
+    CopiesReport, Header, Kind, NAME_BYTES_MAX, Numbers, PagePatch, Patches, Priority, Range, Ranges, SLABS_MAX,
+    SessionId, Token, WireError,
 };
 
 /// A request, borrowed from the bytes that it came in.
@@ -76,7 +76,7 @@ pub enum Request<'a> {
         slab: u32,
     },
     /// How many copies the session's pages have. Answer: `Recalled`.
-    Report(Report),
+    Report(CopiesReport),
     /// Whether the node may be removed. Answer: `CopiesAre`. Needs no session.
     Copies,
     /// For how long the node's certificates are good. Answer: `CertificatesAre`. Needs no session.
@@ -125,7 +125,7 @@ impl<'a> Request<'a> {
             Kind::Recall => Request::Recall,
             Kind::Resize => Request::Resize { capacity_bytes: reader.u64()? },
             Kind::Share => Request::Share { slab: reader.u32()? },
-            Kind::Report => Request::Report(Report::decode(&mut reader)?),
+            Kind::Report => Request::Report(CopiesReport::decode(&mut reader)?),
             Kind::Copies => Request::Copies,
             Kind::Certificates => Request::Certificates,
             other => return Err(WireError::Kind(other as u8)),
@@ -213,7 +213,7 @@ impl<'a> Request<'a> {
     }
 
     /// `Report` as request `number`.
-    pub fn report(into: &mut Vec<u8>, number: u64, report: &Report) {
+    pub fn report(into: &mut Vec<u8>, number: u64, report: &CopiesReport) {
         begin(into, Kind::Report, Priority::WriteBack, number);
         report.encode(into);
         seal(into, 0);

@@ -15,7 +15,7 @@ use super::views::Views;
 use crate::node_error::NodeError;
 use crate::sync::lock;
 use hinterland_sys::Address;
-use hinterland_wire::{Features, Grant, Kind, Reply, Report, Request};
+use hinterland_wire::{CopiesReport, Features, Grant, Kind, Reply, Request};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::Release};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -383,7 +383,7 @@ impl Link {
     }
 
     /// Says what would be lost with the node, and asks what it wants back; a node that cannot be asked wants nothing.
-    pub(super) fn ask_recall(&self, report: &Report) -> Result<(), NodeError> {
+    pub(super) fn ask_recall(&self, report: &CopiesReport) -> Result<(), NodeError> {
         let features = self.background_lane(self.node.limit())?.features;
         if !features.has(Features::RECALL) {
             return Ok(());

@@ -2,7 +2,7 @@
 
 use super::limits::COPIED_SECONDS;
 use crate::sync::lock;
-use hinterland_wire::Report;
+use hinterland_wire::CopiesReport;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -52,7 +52,7 @@ pub(super) struct LastReport {
 }
 
 impl LastReport {
-    pub(super) fn set(&self, report: &Report) {
+    pub(super) fn set(&self, report: &CopiesReport) {
         self.lacking_pages.store(report.lacking_pages, Relaxed);
         self.last_pages.store(report.last_pages, Relaxed);
         self.spare.store(report.spare, Relaxed);

@@ -11,13 +11,13 @@ use super::slabs::Slabs;
 use super::table::has_place;
 use crate::node_error::NodeError;
 use crate::sync::lock;
-use hinterland_wire::Report;
+use hinterland_wire::CopiesReport;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Instant;
 
 /// What is to be said of a link now. Reads the number of leases before the table: a slab that is leased between is not covered.
-fn report_of(slabs: &Slabs, link: &Arc<Link>) -> Report {
+fn report_of(slabs: &Slabs, link: &Arc<Link>) -> CopiesReport {
     let leases = link.leases.load(Acquire);
     let healthy = slabs.links.healthy();
     let fresh: Vec<&Arc<Link>> =
@@ -35,7 +35,7 @@ fn report_of(slabs: &Slabs, link: &Arc<Link>) -> Report {
     drop(table);
     let may_lease = !link.recall.is_total() && !link.is_full();
     let places_alone = slabs.wanted(&healthy).replicas < 2 && may_lease;
-    Report {
+    CopiesReport {
         leases,
         pages: there.pages,
         lacking_pages: there.lacking_pages,

@@ -5,7 +5,7 @@ use crate::print::{self, Reader};
 use crate::report::count;
 use crate::table::table;
 use hinterland_units::{ByteCount, Foreign};
-use hinterland_wire::{CertificateRow, Kind, NodeRow, Removability, Reply, Report, Request, SessionCopies};
+use hinterland_wire::{CertificateRow, CopiesReport, Kind, NodeRow, Removability, Reply, Request, SessionCopies};
 use serde::Serialize;
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -125,7 +125,7 @@ fn certificates(node: &str, identity: &Identity) -> Vec<Certificate> {
 pub struct Copies {
     removable: bool,
     unknown_sessions: u64,
-    sums: Report,
+    sums: CopiesReport,
     sessions: Vec<SessionCopies>,
 }
 

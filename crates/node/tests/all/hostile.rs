@@ -105,7 +105,7 @@ enum Answer {
     Done,
     Figures(NodeRow),
     Recalled(Recall),
-    Copies(bool, u64, Report),
+    Copies(bool, u64, CopiesReport),
     Certificates(usize),
     Refused(Refusal),
 }
@@ -379,19 +379,19 @@ fn a_node_may_go_when_every_session_says_so_and_nobody_who_is_silent() {
     let node = start(Options::new(8 * SLAB_BYTES));
     let mut operator = Client::greeted(&node);
     let mut copies = || operator.ask(|into, number| Request::plain(into, number, Kind::Copies), &[]);
-    assert_eq!(copies(), Answer::Copies(true, 0, Report { spare: true, ..Report::default() }));
+    assert_eq!(copies(), Answer::Copies(true, 0, CopiesReport { spare: true, ..CopiesReport::default() }));
     let (mut one, _) = Client::open(&node, 0, 0);
     let (mut other, _) = Client::open(&node, 0, 0);
     assert!(matches!(copies(), Answer::Copies(false, 2, _)));
-    let spare = |leases| Report { leases, pages: 7, spare: true, ..Report::default() };
-    let says = |client: &mut Client, report: Report| {
+    let spare = |leases| CopiesReport { leases, pages: 7, spare: true, ..CopiesReport::default() };
+    let says = |client: &mut Client, report: CopiesReport| {
         assert!(matches!(client.ask(|into, number| Request::report(into, number, &report), &[]), Answer::Recalled(_)));
     };
     says(&mut one, spare(0));
     assert!(matches!(copies(), Answer::Copies(false, 1, _)));
-    says(&mut other, Report { last_pages: 3, spare: false, ..spare(0) });
+    says(&mut other, CopiesReport { last_pages: 3, spare: false, ..spare(0) });
     let said = copies();
-    assert!(matches!(said, Answer::Copies(false, 0, Report { pages: 14, last_pages: 3, .. })), "{said:?}");
+    assert!(matches!(said, Answer::Copies(false, 0, CopiesReport { pages: 14, last_pages: 3, .. })), "{said:?}");
     says(&mut other, spare(0));
     assert!(matches!(copies(), Answer::Copies(true, 0, _)));
     // What is leased afterwards is not covered, nor by what was said before and comes later.

@@ -19,7 +19,7 @@ pub fn any_message(rng: &mut Rng) -> (Vec<u8>, String) {
     let token = Token(std::array::from_fn(|_| u8::try_from(rng.below(256)).unwrap()));
     let (a, b, c) = (rng.next_u64(), rng.next_u64(), 1 + below(rng, SLABS_MAX as u64));
     let priority = [Priority::Demand, Priority::Prefetch, Priority::WriteBack, Priority::Migration][rng.index(4)];
-    let report = Report {
+    let report = CopiesReport {
         leases: a,
         pages: b,
         lacking_pages: c.into(),
