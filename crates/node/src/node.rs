@@ -25,7 +25,7 @@ const LEASE_MAX: Duration = Duration::from_secs(60);
 /// A tenant has at most one of so many parts of the node's sessions and connections: others come in beside it.
 const SESSIONS_PART: u64 = 4;
 const LANES_PART: u64 = 2;
-/// One of so many parts of the connections is for those who open no session: operators, and who looks.
+/// One of so many parts of the connections is for clients that open no session: operators, and those that read figures.
 const SESSIONLESS_PART: u64 = 64;
 
 /// What an operator decides.
