@@ -270,7 +270,7 @@ mod tests {
                 });
                 until(|| request_buffers.state().waiting.len() == place + 1);
             }
-            assert!(request_buffers.overdue().is_empty(), "nobody stands still yet");
+            assert!(request_buffers.overdue().is_empty(), "none stands still yet");
             held.truncate(BUFFERS_MAX - 1);
             assert_eq!([100, 101, 102].map(has), [false, false, true]);
             held.truncate(BUFFERS_MAX - 1 - RESERVED);
@@ -291,7 +291,7 @@ mod tests {
         let request_buffers = RequestBuffers::new(LONG);
         let new = (0..(BUFFERS_MAX - RESERVED) as u64).map(|number| request_buffers.take(number, true).expect("room"));
         let held: Vec<Buffer<'_>> = new.collect();
-        assert!(request_buffers.take(1000, false).is_ok(), "a buffer is kept for who is not new");
+        assert!(request_buffers.take(1000, false).is_ok(), "a buffer is kept for lanes that are not new");
         let given_up = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
             for connection in 2000..2001 + WAITING_MAX as u64 {
@@ -320,7 +320,7 @@ mod tests {
         assert_eq!(request_buffers.overdue(), [7]);
         let held: Vec<Buffer<'_>> =
             (10..10 + BUFFERS_MAX as u64).map(|number| request_buffers.take(number, false).expect("room")).collect();
-        assert_eq!(request_buffers.overdue(), [7], "nobody wants their buffers");
+        assert_eq!(request_buffers.overdue(), [7], "no lane wants their buffers");
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| request_buffers.take(99, true).map(drop).map_err(|error| error.kind()));
             until(|| request_buffers.state().waiting.len() == 1);

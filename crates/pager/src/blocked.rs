@@ -76,7 +76,7 @@ impl TestThread {
             tell.send(thread::id()).expect("the test hears it");
             work();
         });
-        TestThread { thread: Some(thread), id: told.recv().expect("the thread says who it is") }
+        TestThread { thread: Some(thread), id: told.recv().expect("the thread says its id") }
     }
 
     /// Waits until `is_seen`, which shows that the thread waits. One that does not wait ends, and fails the test.

@@ -1,4 +1,4 @@
-//! The duty cycle of a path that is emptied: how much of the time it takes from a program that waits for pages.
+//! The duty cycle of a path that is emptied: the share of the time that its steps have beside a program that waits for pages.
 //!
 //! What a step takes away from the program shows in how many pages it comes to wait for: they are counted while a step works and while it
 //! rests. A program that waits for `slowed` as many a second in steps as in rests is slowed to `share × slowed + (1 - share)` of its speed by
