@@ -21,7 +21,8 @@ pub const BATCH_BYTES_MIN: u64 = 4 * PAGE;
 const SAMPLE_MAX: u64 = 4;
 /// The newest sample of the bandwidth is so small a part of the mean, once there are as many.
 const WEIGHT_MAX: u64 = 8;
-/// So small a part of it is taken off the bandwidth's mean where a batch took no longer than was expected, and so many at most.
+/// So small a part of it is taken off the bandwidth's mean where a batch took no longer than was expected, and so many at most; a batch that
+/// is expected to take less than that by a larger part tells nothing.
 const FASTER: u64 = 32;
 const FASTER_MAX: u64 = 8;
 /// A step of the percentile: so small a part of it.
@@ -106,12 +107,17 @@ impl LinkEstimate {
         self.deviation_ns = self.deviation_ns - self.deviation_ns / 4 + ns.abs_diff(mean) / 4;
     }
 
-    /// A batch took no longer than was expected, perhaps less, and so did others since the last sample, `batches` with this one: each
-    /// further page takes a little less until a sample says otherwise, the more the more there were.
-    pub fn is_faster(&mut self, batches: u64) {
-        if self.page_ns > 0 {
-            self.page_ns = (self.page_ns - self.page_ns / FASTER * batches.min(FASTER_MAX)).max(1);
+    /// A batch of so many bytes took at most `ns`. Where that is about what it was expected to take, each further page takes a little less until
+    /// a sample says otherwise, and the more the more such batches there were since the last sample: `before` without this one. Returns
+    /// whether it was. A batch that should have been over long before tells nothing.
+    pub fn took_at_most(&mut self, bytes: u64, ns: u64, before: u64) -> bool {
+        let pages_ns = u128::from(bytes.saturating_sub(PAGE)) * u128::from(self.page_ns) / u128::from(PAGE);
+        let expected_ns = pages_ns + u128::from(self.best_ns.max(self.page_ns));
+        if self.page_ns == 0 || expected_ns < u128::from(ns - ns / FASTER) {
+            return false;
         }
+        self.page_ns = (self.page_ns - self.page_ns / FASTER * (before + 1).min(FASTER_MAX)).max(1);
+        true
     }
 
     /// A page that was not waited for any longer after `ns`: until something better is seen, one takes that long.
@@ -249,13 +255,27 @@ mod tests {
     #[test]
     fn what_is_never_waited_for_comes_down_and_a_sample_brings_it_up_again() {
         let mut estimate = of_link(0, 8_000, 32, 10);
-        (1..=6).for_each(|batches| estimate.is_faster(batches));
+        // As much is asked for each time as should take as long as the others do.
+        for before in 0..6 {
+            let pages = (32 * 8_000_u64).div_ceil(estimate.page_ns());
+            assert!(estimate.took_at_most(pages * PAGE, 32 * 8_000, before));
+        }
         assert!((3_800..4_100).contains(&estimate.page_ns()), "{}", estimate.page_ns());
         (0..30).for_each(|_| estimate.sample(32 * PAGE, false, 32 * 8_000));
         assert!((7_800..=8_000).contains(&estimate.page_ns()), "{}", estimate.page_ns());
-        let mut unknown = LinkEstimate::new();
-        unknown.is_faster(1);
-        assert_eq!(unknown.page_ns(), 0);
+        assert!(!LinkEstimate::new().took_at_most(32 * PAGE, 1_000, 0), "nothing is known");
+    }
+
+    #[test]
+    fn a_batch_that_should_have_been_over_long_before_tells_nothing() {
+        for delay_ns in [0, 60_000] {
+            let mut estimate = of_link(delay_ns, 33_000, 32, 10);
+            // Others had 35 pages, this one 29, and again and again.
+            for before in 0..64 {
+                assert!(!estimate.took_at_most(29 * PAGE, delay_ns + 35 * 33_000, before));
+            }
+            assert_eq!(estimate.page_ns(), 33_000);
+        }
     }
 
     #[test]

@@ -2,12 +2,14 @@
 
 use hinterland_sys::gate::futex_wait_for;
 use hinterland_sys::thread;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// The end of a wait, in which the thread looks at the clock again and again: the kernel's timers may be late by 50 µs
 /// (timer slack, `PR_SET_TIMERSLACK` in prctl(2)).
 const WATCHED: Duration = Duration::from_micros(60);
+/// Threads of this process that do so now.
+static WATCHING: AtomicUsize = AtomicUsize::new(0);
 
 /// Time, and how it passes.
 pub(crate) trait Clock: Send + Sync {
@@ -22,11 +24,14 @@ pub(crate) struct Monotonic {
     begun: Instant,
     /// When that was, since the machine's start: all processes count from there.
     begun_ns: u64,
+    /// That the process may run on.
+    processors: usize,
 }
 
 impl Monotonic {
     pub(super) fn new() -> Monotonic {
-        Monotonic { begun: Instant::now(), begun_ns: nanoseconds(thread::since_boot()) }
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        Monotonic { begun: Instant::now(), begun_ns: nanoseconds(thread::since_boot()), processors }
     }
 
     /// Waits for `duration` from now on, in which `meanwhile` has its time.
@@ -45,16 +50,21 @@ impl Clock for Monotonic {
     fn wait_until(&self, due_ns: u64, yields: bool) {
         /// Nobody wakes this.
         static NEVER: AtomicU32 = AtomicU32::new(0);
-        loop {
-            let left_ns = due_ns.saturating_sub(self.now_ns());
-            match Duration::from_nanos(left_ns).checked_sub(WATCHED) {
-                _ if left_ns == 0 => return,
-                Some(sleep) if !sleep.is_zero() => futex_wait_for(&NEVER, 0, Some(sleep)),
-                // A thread that waits for a real link would leave the processor to others.
-                _ if yields => thread::yield_now(),
-                _ => std::hint::spin_loop(),
+        let left = || Duration::from_nanos(due_ns.saturating_sub(self.now_ns()));
+        while let Some(sleep) = left().checked_sub(WATCHED).filter(|sleep| !sleep.is_zero()) {
+            futex_wait_for(&NEVER, 0, Some(sleep));
+        }
+        WATCHING.fetch_add(1, Relaxed);
+        while !left().is_zero() {
+            // A thread that waits for a real link would leave the processor to others; and one whose page has arrived gets none where more
+            // threads look at the clock than there are processors.
+            if yields || WATCHING.load(Relaxed) > self.processors {
+                thread::yield_now();
+            } else {
+                std::hint::spin_loop();
             }
         }
+        WATCHING.fetch_sub(1, Relaxed);
     }
 }
 

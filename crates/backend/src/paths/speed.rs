@@ -1,7 +1,8 @@
 //! How fast a path is, as the batches over it tell.
 //!
 //! Batches over several paths are begun together and waited for in turn, so of one that was ready before the others it is known only that
-//! it took no longer: its estimate comes down a little, until it gets so much that it has to be waited for.
+//! it took no longer. Where it was expected to take as long, its estimate comes down a little, until it gets so much that it has to be waited
+//! for; where it had less to do than the others, because pages were spread by other estimates when they were stored, nothing is learnt.
 //!
 //! How loaded it is, the pages tell that are on their way when a batch begins: those it waits for.
 
@@ -136,14 +137,17 @@ impl Timed<'_> {
         let took_ns = now_ns.saturating_sub(self.begun_ns);
         let waited_ns = took_ns.saturating_sub(self.elsewhere_ns);
         let mut estimate = lock(&speed.estimate);
+        let bytes = self.pages * PAGE_BYTES as u64;
         if self.elsewhere_ns > 0 && waited_ns < took_ns / WAITED_SHARE && estimate.page_ns() > 0 {
-            estimate.is_faster(speed.ready.fetch_add(1, Relaxed) + 1);
+            if estimate.took_at_most(bytes, took_ns, speed.ready.load(Relaxed)) {
+                speed.ready.fetch_add(1, Relaxed);
+            }
         } else {
             speed.ready.store(0, Relaxed);
             let since_ns = if self.alone { self.begun_ns } else { self.begun_ns.max(before_ns) };
             // As long as no single page was seen, the delay is taken for time of the pages.
             let alone = self.alone && (self.pages == 1 || estimate.samples().0 > 0);
-            estimate.sample(self.pages * PAGE_BYTES as u64, alone, now_ns.saturating_sub(since_ns));
+            estimate.sample(bytes, alone, now_ns.saturating_sub(since_ns));
         }
     }
 }
@@ -164,22 +168,22 @@ mod tests {
     #[test]
     fn what_was_ready_before_the_others_counts_as_faster() {
         let speed = Speed::new();
-        let batch = |own: Duration, elsewhere: Duration| {
-            let mut timed = speed.begin(16);
+        let batch = |pages: usize, own: Duration, elsewhere: Duration| {
+            let mut timed = speed.begin(pages);
             timed.elsewhere(|| std::thread::sleep(elsewhere));
             std::thread::sleep(own);
             timed.end();
         };
         let ms = Duration::from_millis;
         speed.begin(1).end();
-        batch(ms(2), Duration::ZERO);
+        batch(16, ms(2), Duration::ZERO);
         let alone_ns = speed.page_ns();
         assert!(alone_ns >= 100_000, "{alone_ns}");
-        // Nothing of the other path's time is taken for this one's.
-        (0..8).for_each(|_| batch(Duration::ZERO, ms(5)));
+        // Nothing of the other path's time is taken for this one's, whatever that takes.
+        (0..8).for_each(|_| batch(4096, Duration::ZERO, ms(5)));
         assert!(speed.page_ns() < alone_ns * 2 / 3, "{} after {alone_ns}", speed.page_ns());
         let before_ns = speed.page_ns();
-        (0..20).for_each(|_| batch(ms(4), ms(1)));
+        (0..20).for_each(|_| batch(16, ms(4), ms(1)));
         assert!(speed.page_ns() > before_ns * 3 / 2, "{} after {before_ns}", speed.page_ns());
     }
 
