@@ -19,8 +19,10 @@ const PAGE: u64 = PAGE_BYTES as u64;
 pub const BATCH_BYTES_MIN: u64 = 4 * PAGE;
 /// A sample of the bandwidth counts as so many times the mean at most: one that waited for a processor tells nothing of the link.
 const SAMPLE_MAX: u64 = 4;
-/// The newest sample of the bandwidth is so small a part of the mean, once there are as many.
+/// The newest sample of the bandwidth is so small a part of the mean, once there are as many; the first one after the mean was lowered
+/// without one is half.
 const WEIGHT_MAX: u64 = 8;
+const WEIGHT_LOWERED: u64 = 2;
 /// So small a part of it is taken off the bandwidth's mean where a batch took no longer than was expected, and so many at most; a batch that
 /// is expected to take less than that by a larger part tells nothing.
 const FASTER: u64 = 32;
@@ -39,6 +41,8 @@ pub struct LinkEstimate {
     deviation_ns: u64,
     percentile_ns: u64,
     page_ns: u64,
+    /// That was lowered since the last sample.
+    is_lowered: bool,
     ones: u32,
     batches: u32,
 }
@@ -53,6 +57,7 @@ impl LinkEstimate {
             deviation_ns: 0,
             percentile_ns: 0,
             page_ns: 0,
+            is_lowered: false,
             ones: 0,
             batches: 0,
         }
@@ -70,7 +75,8 @@ impl LinkEstimate {
             let page_ns = u64::try_from(u128::from(link_ns) * u128::from(PAGE) / u128::from(bytes)).unwrap_or(u64::MAX);
             self.batches = self.batches.saturating_add(1);
             let sample = if self.batches == 1 { page_ns } else { page_ns.min(self.page_ns.saturating_mul(SAMPLE_MAX)) };
-            let weight = u64::from(self.batches).min(WEIGHT_MAX);
+            let weight = u64::from(self.batches).min(if self.is_lowered { WEIGHT_LOWERED } else { WEIGHT_MAX });
+            self.is_lowered = false;
             // Rounded to the nearest, so that the mean does not creep down.
             let sum = u128::from(self.page_ns) * u128::from(weight - 1) + u128::from(sample) + u128::from(weight / 2);
             self.page_ns = u64::try_from(sum / u128::from(weight)).unwrap_or(u64::MAX).max(1);
@@ -117,6 +123,7 @@ impl LinkEstimate {
             return false;
         }
         self.page_ns = (self.page_ns - self.page_ns / FASTER * (before + 1).min(FASTER_MAX)).max(1);
+        self.is_lowered = true;
         true
     }
 
@@ -261,6 +268,8 @@ mod tests {
             assert!(estimate.took_at_most(pages * PAGE, 32 * 8_000, before));
         }
         assert!((3_800..4_100).contains(&estimate.page_ns()), "{}", estimate.page_ns());
+        estimate.sample(32 * PAGE, false, 32 * 8_000);
+        assert!((5_900..6_100).contains(&estimate.page_ns()), "{}", estimate.page_ns());
         (0..30).for_each(|_| estimate.sample(32 * PAGE, false, 32 * 8_000));
         assert!((7_800..=8_000).contains(&estimate.page_ns()), "{}", estimate.page_ns());
         assert!(!LinkEstimate::new().took_at_most(32 * PAGE, 1_000, 0), "nothing is known");

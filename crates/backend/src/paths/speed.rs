@@ -40,8 +40,8 @@ pub(super) struct Timed<'a> {
     pages: u64,
     begun_ns: u64,
     alone: bool,
-    /// What else was done since.
-    elsewhere_ns: u64,
+    /// When something else was over that was done since; 0: nothing was.
+    elsewhere_until_ns: u64,
 }
 
 impl Speed {
@@ -72,14 +72,14 @@ impl Speed {
     pub(super) fn begin(&self, pages: usize) -> Timed<'_> {
         let pages = pages as u64;
         if !self.is_needed {
-            return Timed { speed: None, pages, begun_ns: 0, alone: false, elsewhere_ns: 0 };
+            return Timed { speed: None, pages, begun_ns: 0, alone: false, elsewhere_until_ns: 0 };
         }
         let alone = self.under_way.fetch_add(1, Relaxed) == 0;
         let before = self.under_way_pages.fetch_add(pages, Relaxed);
         // Two threads at once may lose one of their samples.
         let queue = self.queue.load(Relaxed);
         self.queue.store(queue - queue.div_ceil(QUEUE_PART) + before, Relaxed);
-        Timed { speed: Some(self), pages, begun_ns: self.now_ns(), alone, elsewhere_ns: 0 }
+        Timed { speed: Some(self), pages, begun_ns: self.now_ns(), alone, elsewhere_until_ns: 0 }
     }
 
     /// Nanoseconds that each further page takes; 0: not known.
@@ -124,9 +124,8 @@ impl Timed<'_> {
     /// Does something else meanwhile.
     pub(super) fn elsewhere(&mut self, work: impl FnOnce()) {
         let Some(speed) = self.speed else { return work() };
-        let begun_ns = speed.now_ns();
         work();
-        self.elsewhere_ns = speed.now_ns().saturating_sub(begun_ns);
+        self.elsewhere_until_ns = speed.now_ns();
     }
 
     /// The batch is over, and none of its pages failed.
@@ -135,10 +134,10 @@ impl Timed<'_> {
         let now_ns = speed.now_ns();
         let before_ns = speed.over_ns.fetch_max(now_ns, Relaxed);
         let took_ns = now_ns.saturating_sub(self.begun_ns);
-        let waited_ns = took_ns.saturating_sub(self.elsewhere_ns);
+        let waited_ns = now_ns.saturating_sub(self.elsewhere_until_ns);
         let mut estimate = lock(&speed.estimate);
         let bytes = self.pages * PAGE_BYTES as u64;
-        if self.elsewhere_ns > 0 && waited_ns < took_ns / WAITED_SHARE && estimate.page_ns() > 0 {
+        if self.elsewhere_until_ns > 0 && waited_ns < took_ns / WAITED_SHARE && estimate.page_ns() > 0 {
             if estimate.took_at_most(bytes, took_ns, speed.ready.load(Relaxed)) {
                 speed.ready.fetch_add(1, Relaxed);
             }
