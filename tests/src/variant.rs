@@ -89,6 +89,11 @@ impl Variant {
         arguments
     }
 
+    /// Whether most pages come from a file: the program waits for its disk most of the time.
+    pub fn is_on_disk(&self) -> bool {
+        matches!(self.far, "file" | "tiers")
+    }
+
     /// The path as the launcher calls it.
     pub fn fault_path(&self) -> &'static str {
         if self.path == UNPRIVILEGED { "inline" } else { self.path }

@@ -8,7 +8,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 pub enum Share {
     /// It keeps a processor busy, but while it pages: four at a time on two processors.
     Busy,
-    /// It waits most of the time: for a time-out, a lease, a process that sleeps. Twice as many at a time.
+    /// It waits most of the time: for a disk, a link, a time-out, a process that sleeps. Twice as many at a time.
     Waits,
     /// Nothing else may run: it looks at what others would change, or reports times.
     Alone,

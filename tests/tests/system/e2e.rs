@@ -5,7 +5,7 @@
 
 use anyhow::{Result, bail};
 use hinterland_tests::runs::{Run, SMALL_SIZE_BYTES};
-use hinterland_tests::suite::{Once, Trial};
+use hinterland_tests::suite::{Once, Share, Trial};
 use hinterland_tests::{MIB, Place, Scenario, Variant, managed, native, results, runs, skips, suite, verdict};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,7 +21,10 @@ pub fn trials(natives: &Arc<Natives>) -> Vec<Trial> {
 fn trial(run: Run, natives: Arc<Natives>) -> Trial {
     let Run { scenario, variant, size_bytes } = run;
     let obstacle = || skips::missing(scenario.needs).or_else(skips::no_userfaultfd);
-    let size = if size_bytes == SMALL_SIZE_BYTES { String::new() } else { format!("::{}M", size_bytes / MIB) };
+    let is_small = size_bytes == SMALL_SIZE_BYTES;
+    let size = if is_small { String::new() } else { format!("::{}M", size_bytes / MIB) };
+    // Of large ones no more at a time: each takes its memory natively first.
+    let share = if is_small && variant.is_on_disk() { Share::Waits } else { Share::Busy };
     suite::trial(format!("e2e::{}::{variant}{size}", scenario.name), obstacle, move || {
         let (place, native) = natives.of(scenario, size_bytes)?;
         let slot = Slot::take(&natives.slots);
@@ -29,6 +32,7 @@ fn trial(run: Run, natives: Arc<Natives>) -> Trial {
         natives.passed.lock().unwrap_or_else(PoisonError::into_inner).push(run);
         Ok(())
     })
+    .taking(share)
 }
 
 /// One managed run against the native one.
