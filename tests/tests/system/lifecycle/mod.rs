@@ -104,7 +104,22 @@ fn other_paths(all: &[String]) -> Vec<String> {
     both.zip([0, 1].into_iter().cycle()).map(|(paths, turn)| paths[turn].clone()).collect()
 }
 
-/// The tests of all files. Those of lost nodes and cut networks wait most of the time. `kills` looks at what appears in directories
+/// Beginnings of names of tests that wait most of the time, in files whose others keep a processor busy: for a pause, a disk, or a delay in
+/// which they give the processor away.
+const WAITS: [&str; 10] = [
+    "lifecycle::decisions::hints::",
+    "lifecycle::decisions::sqlite::",
+    "lifecycle::namespaces::launcher_silent::",
+    "lifecycle::nodes::waited_for::",
+    "lifecycle::simulated::recorded::sort::",
+    "lifecycle::tapes::the_same_pages",
+    "lifecycle::trees::daemon::",
+    "lifecycle::trees::fork_storm::",
+    "lifecycle::trees::postgresql",
+    "lifecycle::tuning::shared_link::",
+];
+
+/// The tests of all files. Those of lost nodes, cut networks and slow links wait most of the time. `kills` looks at what appears in directories
 /// that all share, and `start_up` reports times: they need the machine alone.
 pub fn trials() -> Vec<Trial> {
     let busy = [
@@ -140,7 +155,6 @@ pub fn trials() -> Vec<Trial> {
         children::trials(),
         compiled::trials(),
         random_loops::trials(),
-        optimize::trials(),
         confined::trials(),
         endings::trials(),
         last_threads::trials(),
@@ -158,18 +172,26 @@ pub fn trials() -> Vec<Trial> {
         stressors::trials(),
     ];
     let waits = [
-        pools::trials(),
-        partitions::trials(),
-        operators::trials(),
-        drains::trials(),
-        discovery::trials(),
-        misbehaving::trials(),
-        certificates::trials(),
+        optimize::trials(),
         renewals::trials(),
+        discovery::trials(),
+        partitions::trials(),
+        pools::trials(),
+        operators::trials(),
         secured::trials(),
+        misbehaving::trials(),
+        drains::trials(),
+        certificates::trials(),
     ];
     let alone = [kills::trials(), start_up::trials()];
-    let busy = busy.into_iter().flatten();
+    let busy: Vec<Trial> = busy.into_iter().flatten().collect();
+    let is_there = |begin: &&str| busy.iter().any(|trial| trial.name().starts_with(begin));
+    assert!(WAITS.iter().all(is_there), "of {WAITS:?} one is no test");
+    let share = |trial: Trial| {
+        let waits = WAITS.iter().any(|begin| trial.name().starts_with(begin));
+        trial.taking(if waits { Share::Waits } else { Share::Busy })
+    };
+    let busy = busy.into_iter().map(share);
     let waits = waits.into_iter().flatten().map(|trial| trial.taking(Share::Waits));
     busy.chain(waits).chain(alone.into_iter().flatten().map(|trial| trial.taking(Share::Alone))).collect()
 }
