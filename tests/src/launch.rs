@@ -5,11 +5,12 @@ use crate::{places, tree};
 use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What programs written in C share.
@@ -27,8 +28,9 @@ pub fn c_program(name: &str, flags: &[&str]) -> Result<PathBuf> {
     let headers = HEADERS.iter().filter_map(|header| changed(&places::program(header))).max();
     let newest = changed(&source).max(headers);
     // Two tests may want the same program at the same time, and one may already run it.
-    static COMPILES: Mutex<()> = Mutex::new(());
-    let _one_at_a_time = COMPILES.lock().unwrap_or_else(PoisonError::into_inner);
+    static COMPILES: Mutex<BTreeMap<PathBuf, Arc<Mutex<()>>>> = Mutex::new(BTreeMap::new());
+    let of_program = COMPILES.lock().unwrap_or_else(PoisonError::into_inner).entry(built.clone()).or_default().clone();
+    let _one_at_a_time = of_program.lock().unwrap_or_else(PoisonError::into_inner);
     if changed(&built) <= newest {
         std::fs::create_dir_all(places::tests().join("bin"))?;
         let fresh = built.with_extension("new");

@@ -1,7 +1,7 @@
 //! The run of a scenario under Hinterland.
 
 use crate::native::{Native, digest, run_with_client, tail};
-use crate::process::Finished;
+use crate::process::{Finished, NOW_AND_THEN};
 use crate::scenario::STDERR;
 use crate::{MIB, Place, Scenario, Stats, Variant, places};
 use anyhow::{Context, Result};
@@ -60,7 +60,7 @@ pub fn run_managed(
     launcher.extend(["--stats".into(), stats_file.to_string_lossy().into_owned(), "--".into()]);
     let command = (scenario.command)(place).command(&launcher, &directory)?;
 
-    let finished = run_with_client(scenario, place, command, limit)
+    let finished = run_with_client(scenario, place, command, limit, NOW_AND_THEN)
         .with_context(|| format!("standard error ends with:\n{}", tail(&directory.join(STDERR))))?;
     Ok(Managed {
         finished,

@@ -1,6 +1,6 @@
 //! The native run of a scenario: the reference for its output and its memory.
 
-use crate::process::{Finished, run};
+use crate::process::{Finished, OFTEN, run};
 use crate::scenario::{STDERR, STDOUT};
 use crate::{Place, Scenario, places};
 use anyhow::{Context, Result, bail};
@@ -47,7 +47,7 @@ pub fn prepare(scenario: &Scenario, size_bytes: u64) -> Result<Place> {
 pub fn run_native(scenario: &Scenario, place: &Place, limit: Duration) -> Result<Native> {
     let directory = places::emptied(place.run.clone())?;
     let command = (scenario.command)(place).command(&[], &directory)?;
-    let finished = run_with_client(scenario, place, command, limit)?;
+    let finished = run_with_client(scenario, place, command, limit, OFTEN)?;
     if finished.timed_out || finished.code != 0 {
         let what = if finished.timed_out { "was too slow" } else { "failed" };
         bail!("the native run of {} {what} (code {}): {}", scenario.name, finished.code, tail(&directory.join(STDERR)));
@@ -55,16 +55,17 @@ pub fn run_native(scenario: &Scenario, place: &Place, limit: Duration) -> Result
     Ok(Native { digest: digest(scenario, &directory)?, finished })
 }
 
-/// Runs `command` with the scenario's client, if it has one.
+/// Runs `command` with the scenario's client, if it has one, with a look at its tree `every` so often.
 pub fn run_with_client(
     scenario: &Scenario,
     place: &Place,
     command: std::process::Command,
     limit: Duration,
+    every: Duration,
 ) -> Result<Finished> {
     match scenario.beside {
-        Some(client) => run(command, limit, Some(&|ended| client(place, ended))),
-        None => run(command, limit, None),
+        Some(client) => run(command, limit, every, Some(&|ended| client(place, ended))),
+        None => run(command, limit, every, None),
     }
 }
 

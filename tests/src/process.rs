@@ -9,8 +9,12 @@ use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Time between two looks at the tree in short runs; it grows with the run, so that looking stays cheap.
-const SAMPLE_EVERY: Duration = Duration::from_millis(4);
+/// Time between two looks at the tree in short runs, where its peak counts; it grows with the run, so that looking stays cheap.
+pub const OFTEN: Duration = Duration::from_millis(4);
+/// The same where the peak is only noted: a look takes the processor from the program.
+pub const NOW_AND_THEN: Duration = Duration::from_millis(25);
+/// Time between two looks at whether the command has ended.
+const END_EVERY: Duration = Duration::from_millis(4);
 /// In long runs, this part of the run so far goes by between two looks.
 const SAMPLES: u32 = 1000;
 
@@ -43,16 +47,15 @@ impl Ended {
     }
 }
 
-/// Runs `command` for `limit` at most. `beside` runs in a thread of its own meanwhile; its failure ends the run.
+/// Runs `command` for `limit` at most, with a look at its tree `every` so often. `beside` runs in a thread of its own meanwhile; its failure
+/// ends the run.
 ///
 /// # Errors
 /// The command cannot be started, or `beside` failed.
-pub fn run(mut command: Command, limit: Duration, beside: Option<&Client<'_>>) -> Result<Finished> {
+pub fn run(mut command: Command, limit: Duration, every: Duration, beside: Option<&Client<'_>>) -> Result<Finished> {
     let name = command.get_program().to_string_lossy().into_owned();
     let started = Instant::now();
-    let child = command.process_group(0).spawn().with_context(|| format!("cannot start {name}"))?;
-    let pid = Pid::from_raw(i32::try_from(child.id()).context("a process number fits an i32")?);
-    let mut group = Group { child, pid };
+    let mut group = Group::start(&mut command)?;
     let ended = Ended::default();
     std::thread::scope(|scope| {
         let mut beside = beside.map(|work| scope.spawn(|| work(&ended)));
@@ -70,7 +73,7 @@ pub fn run(mut command: Command, limit: Duration, beside: Option<&Client<'_>>) -
             }
             if started.elapsed() >= next_look {
                 finished.look(group.pid);
-                next_look = started.elapsed() + (started.elapsed() / SAMPLES).max(SAMPLE_EVERY);
+                next_look = started.elapsed() + (started.elapsed() / SAMPLES).max(every);
             }
             if started.elapsed() > limit {
                 finished.timed_out = true;
@@ -82,7 +85,7 @@ pub fn run(mut command: Command, limit: Duration, beside: Option<&Client<'_>>) -
                 trouble = Some(error);
                 group.kill();
             }
-            std::thread::sleep(SAMPLE_EVERY);
+            std::thread::sleep(END_EVERY);
         };
         ended.0.store(true, Ordering::Release);
         finished.wall = started.elapsed();
@@ -92,6 +95,14 @@ pub fn run(mut command: Command, limit: Duration, beside: Option<&Client<'_>>) -
         }
         Ok(finished)
     })
+}
+
+/// Runs `command` to its end without a look at its tree, which would take a share of the processor; its exit code.
+///
+/// # Errors
+/// The command cannot be started.
+pub fn run_unmeasured(mut command: Command) -> Result<i32> {
+    Ok(code(Group::start(&mut command)?.child.wait()?))
 }
 
 impl Finished {
@@ -110,6 +121,13 @@ struct Group {
 }
 
 impl Group {
+    fn start(command: &mut Command) -> Result<Group> {
+        let child =
+            command.process_group(0).spawn().with_context(|| format!("cannot start {:?}", command.get_program()))?;
+        let pid = Pid::from_raw(i32::try_from(child.id()).context("a process number fits an i32")?);
+        Ok(Group { child, pid })
+    }
+
     /// Kills every process of the group, and those below that have made groups of their own, as timeout(1) does.
     fn kill(&self) {
         let below = tree::descendants(self.pid.as_raw());
@@ -153,13 +171,21 @@ mod tests {
 
     #[test]
     fn reports_codes_and_signals() {
-        assert_eq!(run(shell("exit 3"), HANG, None).unwrap().code, 3);
-        assert_eq!(run(shell("kill -TERM $$"), HANG, None).unwrap().code, 143);
+        assert_eq!(run(shell("exit 3"), HANG, OFTEN, None).unwrap().code, 3);
+        assert_eq!(run(shell("kill -TERM $$"), HANG, OFTEN, None).unwrap().code, 143);
+        assert_eq!(run_unmeasured(shell("exit 4")).unwrap(), 4);
+        assert_eq!(run_unmeasured(shell("kill -TERM $$")).unwrap(), 143);
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_group_that_is_not_measured() {
+        assert_eq!(run_unmeasured(shell("sleep 98766 & exit 0")).unwrap(), 0);
+        wait_for_the_end_of("sleep 98766");
     }
 
     #[test]
     fn ends_the_whole_group_when_time_is_up() {
-        let finished = run(shell("sleep 98764 & sleep 98764"), Duration::from_millis(200), None).unwrap();
+        let finished = run(shell("sleep 98764 & sleep 98764"), Duration::from_millis(200), OFTEN, None).unwrap();
         assert!(finished.timed_out);
         assert_eq!(finished.code, 137);
         wait_for_the_end_of("sleep 98764");
@@ -167,7 +193,7 @@ mod tests {
 
     #[test]
     fn ends_groups_below_too() {
-        let finished = run(shell("setsid sleep 98765 & wait"), Duration::from_millis(300), None).unwrap();
+        let finished = run(shell("setsid sleep 98765 & wait"), Duration::from_millis(300), OFTEN, None).unwrap();
         assert!(finished.timed_out);
         wait_for_the_end_of("sleep 98765");
     }
@@ -181,7 +207,7 @@ mod tests {
     #[test]
     fn a_failing_client_ends_the_run() {
         let client = |_: &Ended| Err(anyhow!("no answer"));
-        let error = run(shell("sleep 98763"), HANG, Some(&client)).unwrap_err();
+        let error = run(shell("sleep 98763"), HANG, OFTEN, Some(&client)).unwrap_err();
         assert!(format!("{error:#}").contains("no answer"));
     }
 }

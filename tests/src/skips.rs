@@ -2,9 +2,11 @@
 
 use crate::{Need, places};
 use nix::unistd::Uid;
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 /// The file that collects skipped tests of one `./dev test`.
 pub fn file() -> PathBuf {
@@ -21,7 +23,7 @@ pub fn note(test: &str, reason: &str) {
 
 /// Why the needs cannot be met on this machine, if they cannot.
 pub fn missing(needs: &[Need]) -> Option<String> {
-    needs.iter().find_map(|need| match need {
+    needs.iter().find_map(|need| match *need {
         Need::Program(name) if find(name).is_none() => Some(format!("{name} is not installed (./dev setup)")),
         Need::Python(package) if !has_package(package) => Some(format!("no {package} in .venv (./dev setup)")),
         _ => None,
@@ -49,10 +51,15 @@ fn is_program(path: &Path) -> bool {
     nix::unistd::access(path, nix::unistd::AccessFlags::X_OK).is_ok() && path.is_file()
 }
 
-fn has_package(package: &str) -> bool {
-    let mut command = Command::new(places::python());
-    command.args(["-c", &format!("import {package}")]).stdout(Stdio::null()).stderr(Stdio::null());
-    command.status().is_ok_and(|status| status.success())
+/// Whether it can be imported, which some take long for: each is tried once.
+fn has_package(package: &'static str) -> bool {
+    static TRIED: Mutex<BTreeMap<&str, bool>> = Mutex::new(BTreeMap::new());
+    let mut tried = TRIED.lock().unwrap_or_else(PoisonError::into_inner);
+    *tried.entry(package).or_insert_with(|| {
+        let mut command = Command::new(places::python());
+        command.args(["-c", &format!("import {package}")]).stdout(Stdio::null()).stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    })
 }
 
 /// Why a managed run is impossible on this machine, if the kernel gives this process no userfaultfd for kernel faults.

@@ -3,11 +3,10 @@
 use anyhow::{Context, Result, ensure};
 use hinterland_tests::installation::PLUGIN;
 use hinterland_tests::launch::{Ended, Launch, c_program};
-use hinterland_tests::suite::{NamedTest, Trial};
+use hinterland_tests::suite::{NamedTest, Once, Trial};
 use hinterland_tests::{places, skips, suite};
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::{Mutex, PoisonError};
 
 /// The tests of this file.
 pub fn trials() -> Vec<Trial> {
@@ -74,12 +73,14 @@ pub fn source(file: &str) -> String {
 
 /// The plugin, beside the launcher.
 pub fn build_plugin() -> Result<()> {
-    static BUILDS: Mutex<()> = Mutex::new(());
-    let _one_at_a_time = BUILDS.lock().unwrap_or_else(PoisonError::into_inner);
-    let plugin = places::launcher()?.with_file_name(PLUGIN);
-    let made = Command::new(places::repository().join("compiler/build")).arg(plugin).output()?;
-    ensure!(made.status.success(), "compiler/build: {}", String::from_utf8_lossy(&made.stderr));
-    Ok(())
+    static BUILT: Once<()> = Once::new();
+    let build = || {
+        let plugin = places::launcher()?.with_file_name(PLUGIN);
+        let made = Command::new(places::repository().join("compiler/build")).arg(plugin).output()?;
+        ensure!(made.status.success(), "compiler/build: {}", String::from_utf8_lossy(&made.stderr));
+        Ok(())
+    };
+    BUILT.get(build).copied()
 }
 
 /// `hinterland LANGUAGE WORDS`, with the plugin built; what clang says.
