@@ -311,7 +311,7 @@ impl Case {
         }
     }
 
-    /// A tenth of the operations, but 15,000, for far memory that takes its time, and where every page touched ends a microset.
+    /// A tenth of the operations, but 15,000, for far memory that takes its time, and for traces, whose pages are unmapped again and again.
     fn short(self) -> Case {
         Case { operations: (self.operations / 10).max(15_000), ..self }
     }
@@ -559,7 +559,7 @@ fn inline_slow_and_failing_far_memory() {
 
 #[test]
 fn traced_with_compressed_memory() {
-    run(&Case::new(9, Monitor, FeatureSet::All, compressed()).traced(64));
+    run(&Case::new(9, Monitor, FeatureSet::All, compressed()).traced(64).short());
 }
 
 #[test]
@@ -569,7 +569,7 @@ fn traced_page_by_page() {
 
 #[test]
 fn traced_on_older_kernels() {
-    run(&Case::new(11, Monitor, FeatureSet::V6_1, compressed()).traced(100));
+    run(&Case::new(11, Monitor, FeatureSet::V6_1, compressed()).traced(100).short());
 }
 
 #[test]

@@ -186,9 +186,9 @@ fn project(directory: &Path, files: u32) -> Result<()> {
     Ok(write("Makefile".into(), makefile.into())?)
 }
 
-/// `make -j4` of 12 files in 32 MiB, of 24 in the long form: the compilers alone take more than 100.
+/// `make -j4` of eight files in 32 MiB, of 24 in the long form: the compilers alone take more than 100.
 fn make(name: &str, path: &'static str) -> Result<()> {
-    let files: u32 = if suite::full() { 24 } else { 12 };
+    let files: u32 = if suite::full() { 24 } else { 8 };
     let launch = launch(name, path, "32M", &["make", "-s", "-j4", "-C", "project"])?;
     let (ours, theirs) = (launch.directory.join("project"), launch.directory.join("native"));
     project(&ours, files)?;
