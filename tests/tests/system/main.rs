@@ -9,7 +9,7 @@ mod soak;
 
 use anyhow::ensure;
 use hinterland_tests::suite;
-use hinterland_tests::{field, promises, runs};
+use hinterland_tests::{field, promises, reach, runs};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -31,12 +31,15 @@ fn main() -> ExitCode {
     code
 }
 
-/// Every test of these suites that the specification, or the table of cases, names exists.
+/// Every test of these suites that the specification, the table of cases, or what a change reaches names exists.
 fn named(names: Vec<String>) -> anyhow::Result<()> {
     let proofs =
         field::KINDS.iter().flat_map(|(_, cases)| *cases).flat_map(|case| field::WAYS.map(|way| case.test(way)));
     let missing: Vec<String> = proofs.filter(|test| !names.iter().any(|name| shows(name, test))).collect();
     ensure!(missing.is_empty(), "named in the table of cases, and not there: {missing:?}");
+    let missing: Vec<&str> =
+        reach::beginnings().filter(|begin| !names.iter().any(|name| name.starts_with(begin))).collect();
+    ensure!(missing.is_empty(), "a change reaches them, and they are not there: {missing:?}");
     for suite in ["lifecycle", "e2e", "conformance"] {
         let missing = promises::without_trial(suite, &names);
         ensure!(missing.is_empty(), "named in the specification, and not there: {missing:?}");
