@@ -6,7 +6,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 /// What a test needs of the machine while it runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Share {
-    /// It keeps a processor busy, but while it pages: four at a time on two processors.
+    /// It keeps a processor busy, but while it pages: five at a time on two processors.
     Busy,
     /// It waits most of the time: for a disk, a link, a time-out, a process that sleeps. Twice as many at a time.
     Waits,
@@ -37,7 +37,7 @@ pub struct Taken<'a> {
 impl Shares {
     /// Of a machine with so many processors.
     pub fn of(processors: usize) -> Shares {
-        let all = 4 * processors;
+        let all = 5 * processors;
         Shares { all, state: Mutex::new(State { free: all, next: 0, turn: 0 }), changed: Condvar::new() }
     }
 
