@@ -43,6 +43,7 @@ const JUDGED_BY: [(&str, &[&str]); 7] = [
             "lifecycle::trees::more_floors_than_budget::",
             "lifecycle::trees::ram",
             "lifecycle::control::",
+            "lifecycle::other_runs::",
             "lifecycle::tuning::",
             "lifecycle::tapes::",
             "lifecycle::intervals::",

@@ -12,6 +12,9 @@
 //!
 //! A program that walks through its memory in circles has no size between enough and far too little: every return to the size that was too small
 //! costs a burst of faults. So such a size is avoided for twice as long each time it proves too small again.
+//!
+//! Other programs may leave the machine less than what is *wanted*: the *cap*. The budget is the smaller of the two. What is wanted stays
+//! then, unless the cap turns out to be enough; a program without a size that has proved enough wants all that it has.
 
 /// What one interval was like. Times are sums over the program's threads.
 #[derive(Clone, Copy, Default, Debug)]
@@ -24,6 +27,8 @@ pub struct Interval {
     pub stall_ns: u64,
     /// Local memory at its end, in bytes.
     pub local_bytes: u64,
+    /// All memory that the program has at its end, local or not, in bytes.
+    pub managed_bytes: u64,
 }
 
 /// Stall and work, both in nanoseconds.
@@ -45,6 +50,29 @@ impl WorkAndStall {
 
     fn scaled(self, by: f64) -> WorkAndStall {
         WorkAndStall { stall: self.stall * by, work: self.work * by }
+    }
+
+    fn seconds(self) -> f64 {
+        (self.stall + self.work) / 1e9
+    }
+}
+
+/// A state that is taken for another one when that has lasted.
+#[derive(Clone, Copy, Default, Debug)]
+struct Lasting {
+    is: bool,
+    /// Since when it is otherwise.
+    otherwise_since: Option<f64>,
+}
+
+impl Lasting {
+    fn see(&mut self, now: bool, clock: f64) {
+        if now == self.is {
+            self.otherwise_since = None;
+        } else if clock - *self.otherwise_since.get_or_insert(clock) >= if now { SHORT_SECONDS } else { ENOUGH_SECONDS }
+        {
+            *self = Lasting { is: now, otherwise_since: None };
+        }
     }
 }
 
@@ -85,6 +113,13 @@ const AVOIDED_SECONDS_MAX: f64 = 64.0;
 const SAME_SIZE: f64 = 1.25;
 /// The smallest size above one that is avoided.
 const ABOVE_TOO_SMALL: f64 = 1.04;
+/// A cap that changes the budget by this factor makes it another size, which is judged anew.
+const ANOTHER_SIZE: f64 = 1.06;
+/// Threads' time that shows that a cap is enough, in seconds.
+const SHOWN_SECONDS: f64 = 0.5;
+/// A program is short of memory when its cap has been too small for so long, and no longer when that has been over for so long, in seconds.
+const SHORT_SECONDS: f64 = 4.0;
+const ENOUGH_SECONDS: f64 = 10.0;
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -93,7 +128,13 @@ pub struct ServiceLevel {
     bound: f64,
     floor: u64,
     ceiling: u64,
-    budget: u64,
+    /// What is to keep the bound, within the ceiling.
+    wanted: u64,
+    /// What is wanted has kept the bound.
+    is_proven: bool,
+    /// The most that the machine has for the program beside others.
+    cap: u64,
+    is_short: Lasting,
     whole: WorkAndStall,
     recent: WorkAndStall,
     /// Observed time in seconds.
@@ -117,7 +158,10 @@ impl ServiceLevel {
             bound: slowdown - 1.0,
             floor,
             ceiling,
-            budget: ceiling,
+            wanted: ceiling,
+            is_proven: false,
+            cap: u64::MAX,
+            is_short: Lasting::default(),
             whole: WorkAndStall::default(),
             recent: WorkAndStall::default(),
             clock: 0.0,
@@ -135,7 +179,17 @@ impl ServiceLevel {
 
     /// The local budget in bytes.
     pub fn budget(&self) -> u64 {
-        self.budget
+        self.wanted.min(self.cap)
+    }
+
+    /// What is wanted to keep the bound, in bytes.
+    pub fn wanted(&self) -> u64 {
+        self.wanted
+    }
+
+    /// Whether what is wanted has kept the bound; else the least that does is not known, and what is wanted may be more.
+    pub fn is_proven(&self) -> bool {
+        self.is_proven
     }
 
     /// The largest budget in bytes.
@@ -146,12 +200,32 @@ impl ServiceLevel {
     /// Sets the largest budget; the next observation keeps it.
     pub fn set_ceiling(&mut self, ceiling: u64) {
         self.ceiling = ceiling.max(self.floor);
-        self.budget = self.budget.min(self.ceiling);
+        self.wanted = self.wanted.min(self.ceiling);
+    }
+
+    /// The most that the machine has for the program beside others, in bytes; `u64::MAX`: what it wants.
+    pub fn cap(&self) -> u64 {
+        self.cap
+    }
+
+    /// Sets the most that the machine has for the program beside others, in bytes; the next observation keeps it.
+    pub fn set_cap(&mut self, cap: u64) {
+        let before = self.budget();
+        self.cap = cap.max(self.floor);
+        let now = self.budget();
+        if scale(before.min(now), ANOTHER_SIZE) < before.max(now) {
+            self.begin_another_size();
+        }
     }
 
     /// Whether the bound is exceeded at the ceiling: only more memory would help.
     pub fn is_out_of_reach(&self) -> bool {
-        self.budget >= self.ceiling && self.recent.excess() > self.bound
+        self.budget() >= self.ceiling && self.recent.excess() > self.bound
+    }
+
+    /// Whether the bound is exceeded because the machine has too little memory for the program beside others.
+    pub fn is_short(&self) -> bool {
+        self.is_short.is
     }
 
     /// Takes an interval in; returns the local budget for the next one, in bytes.
@@ -162,11 +236,18 @@ impl ServiceLevel {
         let now = WorkAndStall { stall, work: interval.thread_ns as f64 - stall };
         self.whole.add(now);
         self.recent = self.recent.scaled((-seconds / RECENT_SECONDS).exp());
-        self.recent.add(now);
+        // Pages that return to a size that has proved enough say nothing against it.
+        if !self.is_proven || self.clock >= self.returning_until {
+            self.recent.add(now);
+        }
         let excess = self.recent.excess();
         // A run that has been too slow so far makes up for it.
         let aim = AIM * self.bound * (self.bound / self.whole.excess()).clamp(0.5, 1.0);
-        if excess > self.bound {
+        let is_capped = self.wanted > self.cap;
+        self.is_short.see(is_capped && excess > self.bound, self.clock);
+        if is_capped {
+            self.judge_cap(excess, aim, interval.managed_bytes);
+        } else if excess > self.bound {
             let is_urgent = now.excess() > URGENT * self.bound;
             if is_urgent || self.clock >= self.returning_until {
                 self.grow(excess.max(now.excess()), interval.local_bytes);
@@ -177,14 +258,36 @@ impl ServiceLevel {
             self.shrink_rate = (self.shrink_rate * (1.0 + SHRINK_RATE_RETURNS * worked)).min(SHRINK_A_SECOND);
             self.shrink(worked * self.shrink_rate * (1.0 - excess / aim), interval.local_bytes);
         }
-        self.budget
+        self.is_proven |= !is_capped && excess <= self.bound && self.has_shown();
+        self.budget()
+    }
+
+    /// Whether the program has done enough with its present size to judge that.
+    fn has_shown(&self) -> bool {
+        self.clock >= self.returning_until && self.recent.seconds() >= SHOWN_SECONDS
+    }
+
+    /// What is wanted beyond the cap stays wanted, unless the cap is enough.
+    fn judge_cap(&mut self, excess: f64, aim: f64, managed_bytes: u64) {
+        if excess > self.bound && !self.is_proven {
+            self.wanted = managed_bytes.min(self.ceiling).max(self.cap);
+        } else if excess < aim && self.has_shown() {
+            self.wanted = self.cap;
+            self.is_proven = true;
+        }
+    }
+
+    /// What it was like with another size says nothing of the new one.
+    fn begin_another_size(&mut self) {
+        self.returning_until = self.clock + RETURN_SECONDS;
+        self.recent = WorkAndStall::default();
     }
 
     fn grow(&mut self, excess: f64, local_bytes: u64) {
-        if self.budget >= self.ceiling {
+        if self.wanted >= self.ceiling {
             return;
         }
-        let was = self.budget.min(local_bytes.max(self.floor));
+        let was = self.wanted.min(local_bytes.max(self.floor));
         let is_same = |size: &TooSmall| size.bytes.max(was) as f64 / (size.bytes.min(was).max(1) as f64) < SAME_SIZE;
         // Soon after it has grown, the size is too small still, not again.
         let still = self.clock < self.returning_until + RETURN_SECONDS;
@@ -201,26 +304,25 @@ impl ServiceLevel {
         };
         self.too_small = Some(TooSmall { bytes: was, until: self.clock + avoided, avoided });
         let by = 1.0 + (GROW * excess / self.bound).clamp(GROW / 2.0, GROW_MAX);
-        let grown = scale(self.budget, by);
+        let grown = scale(self.wanted, by);
         // The size that was enough a moment ago, where that is less.
         let grown = self.enough.take().filter(|_| !still).map_or(grown, |enough| grown.min(enough));
-        self.budget = grown.max(scale(self.budget, 1.0 + GROW / 2.0)).min(self.ceiling);
-        self.returning_until = self.clock + RETURN_SECONDS;
-        // What it was like with less says nothing of the new size.
-        self.recent = WorkAndStall::default();
+        self.wanted = grown.max(scale(self.wanted, 1.0 + GROW / 2.0)).min(self.ceiling);
+        self.is_proven = false;
+        self.begin_another_size();
     }
 
     fn shrink(&mut self, by: f64, local_bytes: u64) {
         if self.clock < self.returning_until {
             return;
         }
-        let held = self.budget.min(local_bytes);
+        let held = self.wanted.min(local_bytes);
         self.enough = Some(held);
         let mut budget = scale(held, 1.0 - by.min(0.5));
         if let Some(size) = self.too_small.filter(|size| self.clock < size.until) {
             budget = budget.max(scale(size.bytes, ABOVE_TOO_SMALL));
         }
-        self.budget = budget.clamp(self.floor, self.budget.max(self.floor));
+        self.wanted = budget.clamp(self.floor, self.wanted.max(self.floor));
     }
 }
 
@@ -230,45 +332,50 @@ fn scale(bytes: u64, by: f64) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
 
-    const MIB: u64 = 1 << 20;
+    pub const MIB: u64 = 1 << 20;
 
     /// A program in virtual time: the stall for each second of work, by the local memory that it has.
-    struct Program {
-        level: ServiceLevel,
-        held: f64,
+    pub struct Program {
+        pub level: ServiceLevel,
+        pub held: f64,
         seconds: f64,
     }
 
     impl Program {
-        fn new(slowdown: f64, ceiling: u64) -> Program {
+        pub fn new(slowdown: f64, ceiling: u64) -> Program {
             Program { level: ServiceLevel::new(slowdown, 16 * MIB, ceiling), held: 0.0, seconds: 0.0 }
         }
 
-        /// Runs for so long; memory that the budget gives back is fetched at 1 GiB/s of stall. Budgets in MiB, one each half second.
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small and positive")]
+        /// Runs for so long. Budgets in MiB, one each half second.
         fn run(&mut self, seconds: f64, size: u64, excess: impl Fn(f64) -> f64) -> Vec<u64> {
             let mut budgets = Vec::new();
             let until = self.seconds + seconds;
             while self.seconds < until {
-                self.seconds += 0.5;
-                let wanted = (self.level.budget() as f64).min(size as f64);
-                let returned = (wanted - self.held).max(0.0) * f64::from(u8::from(self.seconds > 2.0));
-                self.held = wanted;
-                let excess = excess(self.held / MIB as f64);
-                let returning = (returned / (1u64 << 30) as f64).min(0.25);
-                let work = (0.5 - returning) / (1.0 + excess);
-                let interval = Interval {
-                    elapsed_ns: 500_000_000,
-                    thread_ns: 500_000_000,
-                    stall_ns: ((0.5 - work) * 1e9) as u64,
-                    local_bytes: self.held as u64,
-                };
-                budgets.push(self.level.observe(&interval) / MIB);
+                budgets.push(self.step(size, &excess) / MIB);
             }
             budgets
+        }
+
+        /// Runs for half a second; memory that the budget gives back is fetched at 1 GiB/s of stall. The budget after it, in bytes.
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small and positive")]
+        pub fn step(&mut self, size: u64, excess: impl Fn(f64) -> f64) -> u64 {
+            self.seconds += 0.5;
+            let wanted = (self.level.budget() as f64).min(size as f64);
+            let returned = (wanted - self.held).max(0.0) * f64::from(u8::from(self.seconds > 2.0));
+            self.held = wanted;
+            let excess = excess(self.held / MIB as f64);
+            let returning = (returned / (1u64 << 30) as f64).min(0.25);
+            let work = (0.5 - returning) / (1.0 + excess);
+            self.level.observe(&Interval {
+                elapsed_ns: 500_000_000,
+                thread_ns: 500_000_000,
+                stall_ns: ((0.5 - work) * 1e9) as u64,
+                local_bytes: self.held as u64,
+                managed_bytes: size,
+            })
         }
     }
 

@@ -332,7 +332,7 @@ fn fill_budgets(
         }
         (None, None) => {
             let available = host.available()?;
-            let budget = ByteCount(available.bytes / 5 * 4);
+            let budget = ByteCount(Host::for_local(available.bytes));
             if budget < Budget::FLOOR {
                 return Err(Error::MachineTooSmall {
                     available: ByteCount(available.bytes),

@@ -129,6 +129,15 @@ documented! {
         pub slowdown: Option<f64>,
         /// The slowdown that `--slowdown` allows, or null.
         pub slowdown_asked: Option<f64>,
+        /// Local memory that is wanted to keep the slowdown, as far as is known; null without `--slowdown`.
+        #[serde(default)]
+        pub local_wanted_bytes: Option<u64>,
+        /// The most local memory that the machine has for a run with `--slowdown` beside the other runs of its user, or null: all have what they want.
+        #[serde(default)]
+        pub local_share_bytes: Option<u64>,
+        /// Why the run cannot keep its slowdown beside others, in words; empty: nothing keeps it from that.
+        #[serde(default)]
+        pub slowdown_obstacle: String,
         /// The paths to far memory, of all processes that live.
         #[serde(default)]
         pub paths: Vec<PathStatus>,

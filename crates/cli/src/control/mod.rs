@@ -4,15 +4,18 @@
 //! ps, set, top ──► ask ──── socket of the launcher ───► clients ──► launch::control ──► ledger ──► every process of the run
 //!                  message                              message                         commands
 //! ```
-//! A launcher listens in the user's own directory (`place`). Without it the run goes on as it is: no process waits for a launcher.
+//! A launcher listens in the user's own directory (`place`), where it also says what memory its run has (`share_file`). Without it the run goes on
+//! as it is: no process waits for a launcher.
 
 mod acceptor;
 mod ask;
 mod clients;
+mod held;
 mod message;
 mod place;
 mod ps;
 mod set;
+mod share_file;
 mod top;
 
 pub use acceptor::{Acceptor, Pause};
@@ -27,6 +30,7 @@ pub use place::{Bound, listen, listen_for_files};
 pub use ps::{PS_VERSION, Running};
 pub use ps::{PsArgs, run as ps};
 pub use set::{SetArgs, run as set};
+pub use share_file::{Share, ShareFile};
 pub use top::{TopArgs, run as top};
 
 /// Reads the number of a process.

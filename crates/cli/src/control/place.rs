@@ -5,12 +5,14 @@
 //! /run/user/UID/hinterland/PID        else, where there is one: a launcher without the variable (cron) is found all the same
 //! /tmp/hinterland-UID/PID             else
 //! ```
-//! Beside it lies `PID.files`, at which the launcher hands files of the run over (`launch::handover`).
+//! Beside it lie `PID.files`, at which the launcher hands files of the run over (`launch::handover`), and `PID.share`, which says what memory
+//! the run has (`share_file`).
 //!
 //! A directory that is not the user's own, or open to others, is not used. A socket is reached through a descriptor of its directory,
 //! so its path may have any length. It is complete when it appears under its name; the one of a launcher that was killed is swept by the next command that lists runs.
 
 use super::acceptor::Acceptor;
+use super::held::is_held;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::{Uid, geteuid};
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
@@ -21,11 +23,13 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 const DIRECTORY_MODE: u32 = 0o700;
-const SOCKET_MODE: u32 = 0o600;
-/// Sockets that are looked at: more launchers than one user has.
+const ENTRY_MODE: u32 = 0o600;
+/// Launchers that are looked at: more than one user has.
 const RUNS_MAX: usize = 4096;
 /// The end of the name of a socket at which files are handed over.
 const FILES: &str = ".files";
+/// The end of the name of a file that says what memory a run has.
+pub const SHARE: &str = ".share";
 
 /// A directory of sockets, open.
 pub struct Place {
@@ -33,11 +37,16 @@ pub struct Place {
     path: PathBuf,
 }
 
-/// The socket of a launcher that listens; removed when it goes.
-pub struct Bound {
+/// What a launcher has put in a place under a name; removed when it goes.
+pub struct Entry {
     place: Place,
     name: String,
     inode: u64,
+}
+
+/// The socket of a launcher that listens; removed when it goes.
+pub struct Bound {
+    entry: Entry,
     /// Takes connections.
     pub acceptor: Acceptor,
 }
@@ -92,7 +101,7 @@ impl Place {
     ///
     /// # Errors
     /// What the last one says; its name is in it.
-    fn make() -> io::Result<Place> {
+    pub fn make() -> io::Result<Place> {
         let mut refused = io::Error::from(ErrorKind::NotFound);
         for (path, in_own) in of_this_user() {
             if in_own && !path.parent().is_some_and(is_own_directory) {
@@ -121,34 +130,44 @@ impl Place {
         of_this_user().iter().filter_map(|(path, _)| Place::open(path).ok()).collect()
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    /// The path of what lies here under a name.
+    pub fn at(&self, name: &str) -> PathBuf {
         Path::new("/proc/self/fd").join(self.directory.as_raw_fd().to_string()).join(name)
     }
 
-    /// The names of the sockets here, each with its launcher's number.
-    fn sockets(&self) -> Vec<(String, i32)> {
+    /// The names of what launchers have put here, each with its launcher's number.
+    pub fn entries(&self) -> Vec<(String, i32)> {
         let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
-        let names = entries.take(2 * RUNS_MAX).filter_map(|entry| entry.file_name().into_string().ok());
-        let numbered = |name: String| Some((name.strip_suffix(FILES).unwrap_or(&name).parse().ok()?, name));
-        names.filter_map(numbered).filter(|(pid, _)| *pid > 0).map(|(pid, name)| (name, pid)).collect()
+        let names = entries.take(3 * RUNS_MAX).filter_map(|entry| entry.file_name().into_string().ok());
+        let number = |name: &str| {
+            [FILES, SHARE].into_iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name).parse::<i32>().ok()
+        };
+        let numbered = names.filter_map(|name| Some((number(&name)?, name)));
+        numbered.filter(|(pid, _)| *pid > 0).map(|(pid, name)| (name, pid)).collect()
     }
 
     /// The numbers of launchers that take commands here.
     fn launchers(&self) -> Vec<i32> {
-        self.sockets().into_iter().filter(|(name, _)| !name.ends_with(FILES)).map(|(_, pid)| pid).collect()
+        self.entries().into_iter().filter(|(name, pid)| *name == pid.to_string()).map(|(_, pid)| pid).collect()
     }
 
-    /// Removes the sockets of launchers that are gone: neither does anybody listen, nor does the process exist.
+    /// Removes what launchers have left that are gone: a socket at which none listens and whose process does not exist, a file that none holds.
     fn sweep(&self) {
-        for (name, pid) in self.sockets().into_iter().filter(|(_, pid)| !exists(*pid)) {
-            let socket = self.at(&name);
-            let refused = UnixStream::connect(&socket).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);
-            // In another PID namespace it may exist all the same; then it listens.
-            if refused && !exists(pid) {
-                let _ = fs::remove_file(socket);
+        for (name, pid) in self.entries() {
+            let path = self.at(&name);
+            let is_left = if name.ends_with(SHARE) { !is_held(&path) } else { is_left(&path, pid) };
+            if is_left {
+                let _ = fs::remove_file(path);
             }
         }
     }
+}
+
+/// Whether a socket is that of a launcher which has ended.
+fn is_left(socket: &Path, pid: i32) -> bool {
+    let refused = || UnixStream::connect(socket).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);
+    // In another PID namespace it may exist all the same; then it listens.
+    !exists(pid) && refused() && !exists(pid)
 }
 
 /// Listens for commands to the launcher of this number.
@@ -172,27 +191,48 @@ pub fn listen_for_files(pid: i32) -> io::Result<Bound> {
 impl Bound {
     /// The socket's path, for those who have no descriptor of its directory.
     pub fn path(&self) -> PathBuf {
-        self.place.path.join(&self.name)
+        self.entry.place.path.join(&self.entry.name)
+    }
+}
+
+impl Entry {
+    /// The place.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// The number of its file.
+    pub fn inode(&self) -> u64 {
+        self.inode
     }
 }
 
 impl Place {
     /// Listens here under a name.
     pub fn listen(self, name: String) -> io::Result<Bound> {
+        let (entry, acceptor) = self.put(name, |fresh| Acceptor::new(UnixListener::bind(fresh)?))?;
+        Ok(Bound { entry, acceptor })
+    }
+
+    /// Puts here what `make` makes at a path; it appears under its name when it is complete.
+    ///
+    /// # Errors
+    /// What `make` says, or the file system.
+    pub fn put<T>(self, name: String, make: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<(Entry, T)> {
         let fresh = self.at(&format!(".{name}"));
         match fs::remove_file(&fresh) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let acceptor = Acceptor::new(UnixListener::bind(&fresh)?)?;
         let finish = || {
-            fs::set_permissions(&fresh, Permissions::from_mode(SOCKET_MODE))?;
+            let made = make(&fresh)?;
+            fs::set_permissions(&fresh, Permissions::from_mode(ENTRY_MODE))?;
             let inode = fs::symlink_metadata(&fresh)?.ino();
             // One that lies there is that of a launcher which was killed and whose number this is now.
-            fs::rename(&fresh, self.at(&name)).map(|()| inode)
+            fs::rename(&fresh, self.at(&name)).map(|()| (inode, made))
         };
         match finish() {
-            Ok(inode) => Ok(Bound { place: self, name, inode, acceptor }),
+            Ok((inode, made)) => Ok((Entry { place: self, name, inode }, made)),
             Err(error) => {
                 let _ = fs::remove_file(&fresh);
                 Err(error)
@@ -201,11 +241,11 @@ impl Place {
     }
 }
 
-impl Drop for Bound {
+impl Drop for Entry {
     fn drop(&mut self) {
-        let socket = self.place.at(&self.name);
-        if fs::symlink_metadata(&socket).is_ok_and(|data| data.ino() == self.inode) {
-            let _ = fs::remove_file(socket);
+        let path = self.place.at(&self.name);
+        if fs::symlink_metadata(&path).is_ok_and(|data| data.ino() == self.inode) {
+            let _ = fs::remove_file(path);
         }
     }
 }
@@ -287,8 +327,12 @@ mod tests {
             drop(UnixListener::bind(place.at(&format!("{pid}{end}"))).unwrap());
         }
         fs::write(place.at("notes"), "").unwrap();
+        // What no launcher holds is swept, whichever process has its number.
+        for pid in [dead, own] {
+            fs::write(place.at(&format!("{pid}{SHARE}")), "").unwrap();
+        }
         place.sweep();
-        assert_eq!((place.launchers(), place.sockets().len()), (vec![own], 2));
+        assert_eq!((place.launchers(), place.entries().len()), (vec![own], 2));
         assert!(place.at("notes").exists());
     }
 }

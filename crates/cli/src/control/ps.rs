@@ -34,7 +34,8 @@ Examples:
   hinterland ps --json
 
 One line for each `hinterland run` of this user, also where that is root: the launcher's PID, which `hinterland set` takes, local memory and the budget, pages in far \
-memory, copies of local pages among them, the number of paths to far memory (--json says what each holds), faults that waited for far memory, the share of the time that a thread stood still for them, and the accuracy of prefetching.
+memory, copies of local pages among them, the number of paths to far memory (--json says what each holds), faults that waited for far memory, the share of the time that a thread stood still for them, and the accuracy of prefetching. \
+Below the table stands which run with --slowdown cannot keep that beside the others, and what it would need.
 
 Exit code: 0, also when nothing runs; 125 when a launcher does not answer or is suspended (the others are listed).";
 
@@ -130,12 +131,23 @@ fn lines(runs: &[Status]) -> String {
             short(&run.command, COMMAND_WIDTH),
         ]);
     }
-    format!("{table}\n")
+    let obstacles = runs.iter().filter(|run| !run.slowdown_obstacle.is_empty());
+    let obstacles = obstacles.map(|run| format!("{} {}\n", run.pid, Foreign(&run.slowdown_obstacle)));
+    format!("{table}\n{}", obstacles.collect::<String>())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_that_cannot_keep_its_slowdown_is_named_below_the_table() {
+        use crate::control::top::run_of_test as run;
+        let short = Status { slowdown_obstacle: "cannot keep 1.2: would need 1 GiB".into(), ..run(7, 1.0, 0, 0.0) };
+        let said = lines(&[run(6, 1.0, 0, 0.0), short]);
+        assert!(said.ends_with("\n7 cannot keep 1.2: would need 1 GiB\n"), "{said}");
+        assert!(!said.contains("\n6 cannot"), "{said}");
+    }
 
     #[test]
     fn a_long_command_is_cut_and_a_strange_one_escaped() {

@@ -29,6 +29,8 @@ pub struct Findings {
     pub saw: Saw,
     /// What it did.
     pub did: Did,
+    /// What the run lacked for its slowdown, where other runs needed the machine's memory, too.
+    pub shortage: Option<Lacked>,
     /// The paths to far memory, where there are several; of a pool, each of its memory nodes.
     pub paths: Vec<OnPath>,
     /// Far memory on NUMA nodes.
@@ -128,6 +130,25 @@ pub struct Did {
     pub coverage: Option<f64>,
     /// Half of the pages that were seen used had waited no longer.
     pub wait_p50_ns: u64,
+}
+
+/// What a run lacked for its slowdown.
+#[derive(Clone, Serialize)]
+pub struct Lacked {
+    /// The slowdown that was asked for.
+    pub slowdown: f64,
+    /// What it would have needed.
+    pub wanted_bytes: u64,
+    /// Its share of the machine's memory.
+    pub share_bytes: u64,
+}
+
+impl Lacked {
+    fn of(stats: &Stats) -> Option<Lacked> {
+        let service = stats.service_level.as_ref()?;
+        let (wanted_bytes, share_bytes) = service.short_wanted_bytes.zip(service.short_share_bytes)?;
+        Some(Lacked { slowdown: service.slowdown_asked, wanted_bytes, share_bytes })
+    }
 }
 
 /// One of several paths to far memory, or a memory node of one.
@@ -412,6 +433,7 @@ impl Findings {
             processes: stats.process_count,
             saw,
             did,
+            shortage: Lacked::of(stats),
             paths: OnPath::of(stats),
             numa: OnNode::of(stats),
             blocks: BlocksDid::of(stats),

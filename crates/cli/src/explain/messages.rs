@@ -1,6 +1,8 @@
 //! The findings as text.
 
-use super::findings::{BlocksDid, Findings, HintsDid, OnNode, OnPath, PatchesDid, Patterns, Place, TapeDid, share};
+use super::findings::{
+    BlocksDid, Findings, HintsDid, Lacked, OnNode, OnPath, PatchesDid, Patterns, Place, TapeDid, share,
+};
 use crate::report::{bytes, count, duration, percent, stalled};
 use crate::table::table;
 use hinterland_abi::REGION_PAGES;
@@ -24,6 +26,7 @@ pub fn of(findings: &Findings) -> String {
     }
     out += &saw(findings);
     out += &did(findings);
+    out += &findings.shortage.as_ref().map(lacked).unwrap_or_default();
     out += &where_pages_went(&findings.paths);
     out += &findings.numa.iter().map(on_node).collect::<String>();
     out += &findings.blocks.as_ref().map(around).unwrap_or_default();
@@ -110,6 +113,16 @@ fn did(findings: &Findings) -> String {
         let _ = write!(out, "\n  {} {what}", count(number));
     }
     out + "\n"
+}
+
+/// What the slowdown would have needed beside other runs.
+fn lacked(lacked: &Lacked) -> String {
+    format!(
+        "\nwhat it lacked\n  to keep the slowdown of {} the run would have needed up to {} when its share of the machine was {}, beside other runs\n",
+        lacked.slowdown,
+        bytes(lacked.wanted_bytes),
+        bytes(lacked.share_bytes)
+    )
 }
 
 /// The tiers of several paths, and the times that decide them.

@@ -103,6 +103,17 @@ pub struct Backend {
     pub load_queue_ns: u64,
 }
 
+/// What became of `--slowdown`.
+#[derive(Deserialize)]
+#[allow(missing_docs, reason = "the names are those of the document")]
+pub struct Service {
+    pub slowdown_asked: f64,
+    #[serde(default)]
+    pub short_share_bytes: Option<u64>,
+    #[serde(default)]
+    pub short_wanted_bytes: Option<u64>,
+}
+
 /// What is read of the figures; `report/json.rs` says what they are.
 #[derive(Deserialize)]
 #[allow(missing_docs, reason = "the names are those of the document")]
@@ -118,6 +129,8 @@ pub struct Stats {
     pub first_touch_faults: u64,
     pub major_faults: u64,
     pub minor_faults: u64,
+    #[serde(default)]
+    pub service_level: Option<Service>,
     pub evicted_clean_pages: u64,
     pub evicted_dirty_pages: u64,
     pub evicted_zero_pages: u64,

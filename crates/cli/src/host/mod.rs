@@ -9,6 +9,7 @@ pub use memory::Memory;
 
 use crate::error::Error;
 use nix::sys::sysinfo::sysinfo;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -88,6 +89,16 @@ impl Host {
     /// When neither can be read.
     pub fn available(&self) -> Result<Available, Error> {
         self.bounded("available memory, /proc/meminfo", |memory| memory.available_bytes)
+    }
+
+    /// The inode of the cgroup that has a limit: that of the same cgroup for all that see it.
+    pub fn cgroup_inode(&self, limit: &CgroupLimit) -> Option<u64> {
+        Some(std::fs::metadata(self.path(limit.file.parent()?)).ok()?.ino())
+    }
+
+    /// What local memory may have of so many bytes of RAM, where nothing else is said: the rest is for tables and for what is not managed.
+    pub fn for_local(bytes: u64) -> u64 {
+        bytes / 5 * 4
     }
 
     /// The RAM that the processes of this cgroup may ever use.

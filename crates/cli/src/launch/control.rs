@@ -1,5 +1,5 @@
 //! What can be asked of this run while it goes on: its figures, and another budget (`crate::control`), and by its own processes its files
-//! (`super::handover`). The budget also follows the service level, if the run has one.
+//! (`super::handover`). The budget also follows the service level, if the run has one, and what other runs leave of the machine (`super::other_runs`).
 //!
 //! A launcher that cannot listen says so once and goes on: the program is what counts. Commands go into the ledger, where every process
 //! of the run finds them by itself; here they are written, and followed until all have acknowledged them.
@@ -9,6 +9,7 @@ use super::handover::Handover;
 use super::ledger::LauncherLedger;
 use super::liveness::Liveness;
 use super::look_up::LookUps;
+use super::other_runs::{Beside, OtherRuns};
 use super::paths;
 use super::service_level::Keeper;
 use crate::config::{self, Bounds, FarNames, RunConfig, Written};
@@ -44,6 +45,8 @@ pub struct Control<'a> {
     about: About<'a>,
     /// What adjusts the budget, if anything does.
     keeper: Option<Keeper>,
+    /// `None`: they cannot be known.
+    other_runs: Option<OtherRuns>,
 }
 
 /// What is known of the run without the ledger.
@@ -96,7 +99,13 @@ impl<'a> Control<'a> {
         };
         let ceiling = config.local_bytes().filter(|_| is_managed);
         let keeper = config.slowdown.zip(ceiling).map(|(slowdown, ceiling)| Keeper::new(slowdown, ceiling.0));
-        Control { clients: clients.ok().map(Clients::new), handover, about, keeper }
+        let other_runs = is_managed.then(OtherRuns::begin);
+        // Where there is no place for the socket, there is none for the file.
+        if let Some(Err(error)) = other_runs.as_ref().filter(|_| clients.is_ok()) {
+            complain(format_args!("warning: this run and others will not know of each other: {error}"));
+        }
+        let other_runs = other_runs.and_then(Result::ok);
+        Control { clients: clients.ok().map(Clients::new), handover, about, keeper, other_runs }
     }
 
     /// What to poll, and for what.
@@ -109,7 +118,9 @@ impl<'a> Control<'a> {
     pub fn due(&self) -> Option<Instant> {
         let clients = self.clients.as_ref().and_then(|clients| clients.due(Instant::now()));
         let handover = self.handover.as_ref().and_then(Handover::due);
-        clients.into_iter().chain(handover).chain(self.keeper.as_ref().map(Keeper::due)).min()
+        let keeper = self.keeper.as_ref().map(Keeper::due);
+        let other_runs = self.other_runs.as_ref().map(OtherRuns::due).filter(|_| keeper.is_none());
+        clients.into_iter().chain(handover).chain(keeper).chain(other_runs).min()
     }
 
     /// Takes and answers what clients ask, hands files over, and holds the service level.
@@ -119,17 +130,37 @@ impl<'a> Control<'a> {
         if is_served && is_silent.load(Relaxed) != 0 {
             is_silent.store(0, Relaxed);
         }
-        if let Some(keeper) = self.keeper.as_mut().filter(|keeper| keeper.due() <= Instant::now()) {
-            let budget = keeper.measure(ledger, totals, liveness);
-            if ledger.get().commands.local_bytes() != Some(budget) {
-                ledger.get().commands.set_local(budget);
-                wake_evictors(ledger);
-                self.about.status = None;
-            }
-        }
+        self.share_the_machine(ledger, totals, liveness);
         if let Some(clients) = &mut self.clients {
             let keeper = &mut self.keeper;
             clients.serve(Instant::now(), &mut Run { about: &mut self.about, ledger, totals, liveness, keeper });
+        }
+    }
+
+    /// Holds the service level beside other runs, or says what the run holds.
+    fn share_the_machine(&mut self, ledger: &LauncherLedger, totals: &Totals, liveness: &mut Liveness) {
+        let Control { keeper, other_runs, about, .. } = self;
+        let (now, host) = (Instant::now(), about.host);
+        let Some(keeper) = keeper else {
+            if let Some(runs) = other_runs.as_mut().filter(|runs| runs.due() <= now) {
+                let of_row = |row: &RowFigures| row.now.counted_local_bytes;
+                runs.say(host, || collect::live_rows(ledger, liveness).iter().map(of_row).sum());
+            }
+            return;
+        };
+        if keeper.due() > now {
+            return;
+        }
+        let memory = keeper.measure(ledger, totals, liveness);
+        let beside = other_runs.as_mut().map_or(Beside::NONE, |runs| runs.look(host, memory));
+        let budget = keeper.bound(beside);
+        if let Some(news) = keeper.news().filter(|_| !about.config.quiet) {
+            complain(format_args!("the run {news}"));
+        }
+        if ledger.get().commands.local_bytes() != Some(budget) {
+            ledger.get().commands.set_local(budget);
+            wake_evictors(ledger);
+            about.status = None;
         }
     }
 
@@ -283,6 +314,9 @@ impl Run<'_, '_> {
             commands: commands.newest(),
             slowdown: self.keeper.as_ref().map(|keeper| keeper.report().achieved),
             slowdown_asked: config.slowdown.map(Slowdown::factor),
+            local_wanted_bytes: self.keeper.as_ref().map(Keeper::wanted),
+            local_share_bytes: self.keeper.as_ref().and_then(Keeper::cap),
+            slowdown_obstacle: self.keeper.as_ref().map(Keeper::obstacle).unwrap_or_default(),
             paths: paths_of(&rows, &ended, self.totals),
         }
     }

@@ -18,6 +18,7 @@ mod liveness;
 mod look_up;
 mod notices;
 mod oom;
+mod other_runs;
 mod outside;
 mod paths;
 mod pools;

@@ -10,10 +10,11 @@
 use super::collect::{self, Present};
 use super::ledger::LauncherLedger;
 use super::liveness::Liveness;
+use super::other_runs::Beside;
 use super::thread_times::ThreadTimes;
 use crate::figures::{Counters, RowFigures, Totals};
-use crate::report::ServiceReport;
-use hinterland_policy::{Interval, ServiceLevel};
+use crate::report::{ServiceReport, Shortage};
+use hinterland_policy::{Interval, RunMemory, ServiceLevel};
 use hinterland_units::{Budget, Slowdown};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -46,6 +47,10 @@ pub struct Keeper {
     local_byte_ns: f64,
     observed_ns: f64,
     out_of_reach: bool,
+    /// What the machine lacked the last time that it had too little for the run beside others.
+    shortage: Option<Shortage>,
+    /// What was said of that: the run is short of memory.
+    said_short: bool,
 }
 
 /// A process, as it was measured last.
@@ -91,6 +96,8 @@ impl Keeper {
             local_byte_ns: 0.0,
             observed_ns: 0.0,
             out_of_reach: false,
+            shortage: None,
+            said_short: false,
         }
     }
 
@@ -110,8 +117,8 @@ impl Keeper {
         self.level.budget()
     }
 
-    /// Measures, and says the budget that is right now, in bytes.
-    pub fn measure(&mut self, ledger: &LauncherLedger, totals: &Totals, liveness: &mut Liveness) -> u64 {
+    /// Measures; what is found is the run's memory as it is and as it should be.
+    pub fn measure(&mut self, ledger: &LauncherLedger, totals: &Totals, liveness: &mut Liveness) -> RunMemory {
         let now = Instant::now();
         let elapsed_ns = u64::try_from(now.duration_since(self.last).as_nanos()).unwrap_or(u64::MAX);
         self.last = now;
@@ -127,18 +134,62 @@ impl Keeper {
         self.ended_worked_ns = ended_worked_ns;
         let stall_ns = self.far_stall(gone);
         let local_bytes = rows.iter().map(|row| row.now.counted_local_bytes).sum();
+        let managed_bytes = rows.iter().map(|row| row.now.managed_bytes).sum();
         let ended = self.worked_before_the_end(&rows, totals.processes.iter().chain(&ended), gone);
         let times = self.thread_time(&rows, elapsed_ns, stall_ns, gone);
         let stall_ns = stall_ns + times.uncounted_ns;
         let thread_ns = (times.thread_ns + ended).max(stall_ns);
         let was_out_of_reach = self.level.is_out_of_reach();
-        let budget = self.level.observe(&Interval { elapsed_ns, thread_ns, stall_ns, local_bytes });
+        self.level.observe(&Interval { elapsed_ns, thread_ns, stall_ns, local_bytes, managed_bytes });
         // Not for one burst: pages that return when memory has just been given.
         self.out_of_reach |= was_out_of_reach && self.level.is_out_of_reach();
         self.local_byte_ns += local_bytes as f64 * elapsed_ns as f64;
         self.observed_ns += elapsed_ns as f64;
         self.due = Instant::now() + INTERVAL.max(now.elapsed() * TIME_SHARE);
-        budget
+        RunMemory { local_bytes, wanted_bytes: Some(self.level.wanted()) }
+    }
+
+    /// Bounds the run by what the machine has for it beside others; returns the budget that is right now, in bytes.
+    pub fn bound(&mut self, beside: Beside) -> u64 {
+        self.level.set_cap(beside.cap);
+        let wanted_bytes = self.level.wanted();
+        // Of a run that has ended, the cap is that of the last seconds.
+        if self.level.is_short() && wanted_bytes > beside.cap && beside.others > 0 {
+            let (share_bytes, is_least) = (self.level.budget(), self.level.is_proven());
+            let (asked, others) = (self.asked, beside.others);
+            self.shortage = Some(Shortage { asked, wanted_bytes, is_least, share_bytes, others });
+        }
+        self.level.budget()
+    }
+
+    /// What is to be said of the slowdown since the last time, if there is something.
+    pub fn news(&mut self) -> Option<String> {
+        let shortage = self.shortage();
+        let was_short = std::mem::replace(&mut self.said_short, shortage.is_some());
+        match shortage {
+            Some(shortage) if !was_short => Some(shortage.to_string()),
+            None if was_short => Some(format!("keeps the slowdown of {} again", self.asked)),
+            _ => None,
+        }
+    }
+
+    /// What keeps the run from its slowdown beside others, in words; empty: nothing.
+    pub fn obstacle(&self) -> String {
+        self.shortage().map(|shortage| shortage.to_string()).unwrap_or_default()
+    }
+
+    fn shortage(&self) -> Option<Shortage> {
+        self.shortage.filter(|_| self.level.is_short())
+    }
+
+    /// What is wanted, in bytes.
+    pub fn wanted(&self) -> u64 {
+        self.level.wanted()
+    }
+
+    /// The most that the machine has for the run beside others, in bytes, where that is a bound.
+    pub fn cap(&self) -> Option<u64> {
+        Some(self.level.cap()).filter(|cap| *cap != u64::MAX)
     }
 
     /// What was reached so far.
@@ -149,6 +200,7 @@ impl Keeper {
             budget_bytes: self.level.budget(),
             local_mean_bytes: whole(self.local_byte_ns / self.observed_ns.max(1.0)),
             out_of_reach: self.out_of_reach,
+            shortage: self.shortage,
         }
     }
 

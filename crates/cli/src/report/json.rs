@@ -128,6 +128,10 @@ documented! {
         local_mean_bytes: u64,
         /// Whether the slowdown was exceeded at the ceiling, where only a larger `--local` would have helped.
         out_of_reach: bool,
+        /// The run's share of the machine's memory the last time that it was too small for the slowdown, beside other runs; null: it never was.
+        short_share_bytes: Option<u64>,
+        /// What the slowdown would have needed then: what had been enough, or all that the program had where no size had; null: see above.
+        short_wanted_bytes: Option<u64>,
     }
 }
 
@@ -274,6 +278,8 @@ impl Summary<'_> {
                 local_budget_last_bytes: service.budget_bytes,
                 local_mean_bytes: service.local_mean_bytes,
                 out_of_reach: service.out_of_reach,
+                short_share_bytes: service.shortage.map(|shortage| shortage.share_bytes),
+                short_wanted_bytes: service.shortage.map(|shortage| shortage.wanted_bytes),
             }),
             read_ahead_pages: run.read_ahead_pages,
             prefetch_cache_bytes: run.prefetch_cache.map(|size| size.0),

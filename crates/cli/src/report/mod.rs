@@ -12,5 +12,5 @@ pub use json::STATS_VERSION;
 pub use json::{Backend, Document, FaultNs, Others, Outside, Process, Service, Unmanaged, WaitNs};
 #[cfg(test)]
 pub use members::Members;
-pub use summary::{Ending, Run, ServiceReport, Summary, waiting};
+pub use summary::{Ending, Run, ServiceReport, Shortage, Summary, waiting};
 pub use text::{bytes, count, duration, percent, stalled};

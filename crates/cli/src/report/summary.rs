@@ -3,6 +3,7 @@
 use crate::figures::{BackendTotal, Gauges, RowFigures, Totals, UnmanagedSource};
 use hinterland_abi::bucket_upper_ns;
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES, Slowdown};
+use std::fmt;
 use std::time::Duration;
 
 /// How the program ended.
@@ -50,6 +51,42 @@ pub struct ServiceReport {
     pub local_mean_bytes: u64,
     /// The slowdown was exceeded although the budget was at its ceiling.
     pub out_of_reach: bool,
+    /// What the machine lacked the last time that it had too little for the run beside others, if it ever had.
+    pub shortage: Option<Shortage>,
+}
+
+/// A run that cannot keep its slowdown because other runs need the machine's memory, too.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Shortage {
+    /// What was asked for.
+    pub asked: Slowdown,
+    /// What the run would need.
+    pub wanted_bytes: u64,
+    /// That has been enough; else less may be.
+    pub is_least: bool,
+    /// Its share of the machine's memory.
+    pub share_bytes: u64,
+    /// The other runs on the machine.
+    pub others: usize,
+}
+
+impl Shortage {
+    /// What it would need.
+    pub fn wanted(&self) -> String {
+        format!("{}{}", if self.is_least { "" } else { "up to " }, ByteCount(self.wanted_bytes))
+    }
+
+    /// What it has instead.
+    pub fn share(&self) -> String {
+        let runs = if self.others == 1 { "run" } else { "runs" };
+        format!("{} beside {} other {runs}", ByteCount(self.share_bytes), self.others)
+    }
+}
+
+impl fmt::Display for Shortage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot keep {}: would need {}, its share is {}", self.asked, self.wanted(), self.share())
+    }
 }
 
 /// What the launcher knows of a run besides the ledger.

@@ -407,8 +407,11 @@ pub fn duration(duration: Duration) -> String {
 /// What became of a service level.
 fn slowdown(service: &ServiceReport) -> String {
     let beyond = if service.out_of_reach { "; --local was too low for it at times" } else { "" };
+    let short = service.shortage.map_or_else(String::new, |shortage| {
+        format!("; it would have needed {} when its share of the machine was {}", shortage.wanted(), shortage.share())
+    });
     format!(
-        "{:.2} of {} allowed; local memory {} on average, {} allowed in the end{beyond}",
+        "{:.2} of {} allowed; local memory {} on average, {} allowed in the end{beyond}{short}",
         service.achieved,
         service.asked,
         bytes(service.local_mean_bytes),

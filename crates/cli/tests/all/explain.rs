@@ -72,6 +72,18 @@ fn says_what_was_seen_and_done_by_thread_and_region() {
 }
 
 #[test]
+fn a_run_that_could_not_keep_its_slowdown_beside_others_says_what_it_would_have_needed() {
+    let mut stats = stats();
+    let text = |stats: &Value| String::from_utf8(explain(&stats.to_string(), &[]).stdout).unwrap();
+    stats["service_level"] = json!({"slowdown_asked": 1.2, "short_share_bytes": null, "short_wanted_bytes": null});
+    assert!(!text(&stats).contains("what it lacked"));
+    stats["service_level"]["short_share_bytes"] = (900u64 << 20).into();
+    stats["service_level"]["short_wanted_bytes"] = (1u64 << 30).into();
+    let words = "what it lacked\n  to keep the slowdown of 1.2 the run would have needed up to 1 GiB when its share of the machine was 900 MiB";
+    assert!(text(&stats).contains(words), "{}", text(&stats));
+}
+
+#[test]
 fn the_tiers_of_several_paths_are_explained_and_one_path_is_none() {
     let mut stats = stats();
     let path = |url: &str, tier: u64, one_ns: u64, changes: u64| {

@@ -76,14 +76,14 @@ fn socket(running: &Running) -> PathBuf {
 }
 
 /// How a command of the launcher ended, and what it said.
-struct Said {
+pub(super) struct Said {
     code: Option<i32>,
-    stdout: String,
+    pub(super) stdout: String,
     stderr: String,
 }
 
 impl Said {
-    fn of(runtime: &Path, arguments: &[&str]) -> Result<Said> {
+    pub(super) fn of(runtime: &Path, arguments: &[&str]) -> Result<Said> {
         let mut command = launcher()?;
         let output = command.args(arguments).env("XDG_RUNTIME_DIR", runtime).stdin(Stdio::null()).output()?;
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
@@ -108,10 +108,15 @@ fn set_ram(running: &Running, ram: &str) -> Result<Said> {
 
 /// What `ps --json` says of a run; `None`: it is not there.
 pub(super) fn listed(running: &Running) -> Result<Option<serde_json::Value>> {
-    let said = Said::of(&runtime(running), &["ps", "--json"])?.expect(0, "ps_version")?;
+    listed_at(&runtime(running), running.pid)
+}
+
+/// The same of the run of a launcher whose socket lies in `runtime`.
+pub(super) fn listed_at(runtime: &Path, launcher: Pid) -> Result<Option<serde_json::Value>> {
+    let said = Said::of(runtime, &["ps", "--json"])?.expect(0, "ps_version")?;
     let document: serde_json::Value = serde_json::from_str(&said.stdout)?;
     let runs = document["runs"].as_array().context("no list")?;
-    Ok(runs.iter().find(|run| run["pid"] == running.pid.as_raw()).cloned())
+    Ok(runs.iter().find(|run| run["pid"] == launcher.as_raw()).cloned())
 }
 
 fn figure(running: &Running, name: &str) -> Result<u64> {
@@ -581,7 +586,7 @@ fn refusals(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// The socket of a launcher that was killed is swept by the next command that lists runs, and nothing is listed for it.
+/// What a launcher that was killed leaves is swept by the next command that lists runs, and nothing is listed for it.
 fn stale(name: &str) -> Result<()> {
     let mut running = Launch::new(name, &["--local", "32M"], &[&hold()?, "16", "stay"])?.start()?;
     running.wait_for("ready")?;
@@ -594,6 +599,8 @@ fn stale(name: &str) -> Result<()> {
     let pid = pid.to_string();
     let is_listed = listed.stdout.lines().any(|line| line.split_whitespace().next() == Some(&pid));
     ensure!(!is_listed && !socket.exists(), "it is swept: {}", listed.stdout);
+    let left = std::fs::read_dir(runtime.join("hinterland"))?.count();
+    ensure!(left == 0, "{left} files of a launcher that was killed are left");
     Ok(())
 }
 

@@ -56,7 +56,7 @@ fn killed_launcher_of(test: &str, options: &[&str], words: &[&str]) -> Result<()
     running.signal(Signal::SIGKILL)?;
     wait_until_gone(&below)?;
     running.end()?;
-    nothing_left(&before, &directory, 2)
+    nothing_left(&before, &directory, 3)
 }
 
 fn program_killed() -> Result<()> {
@@ -85,10 +85,10 @@ fn wait_until_gone(processes: &[i32]) -> Result<()> {
     gone
 }
 
-/// But for the folder of launchers' sockets: a killed one leaves its two, which the next command removes (`control::stale`).
-fn nothing_left(before: &BTreeSet<PathBuf>, directory: &Path, sockets: usize) -> Result<()> {
+/// But for the folder of launchers: a killed one leaves its two sockets and its share, which the next command removes (`control::stale`).
+fn nothing_left(before: &BTreeSet<PathBuf>, directory: &Path, entries: usize) -> Result<()> {
     let folder = directory.join("tmp/hinterland");
-    ensure!(std::fs::read_dir(&folder)?.count() == sockets, "not {sockets} sockets in {}", folder.display());
+    ensure!(std::fs::read_dir(&folder)?.count() == entries, "not {entries} entries in {}", folder.display());
     let mut left = traces(Some(directory));
     left.remove(&folder);
     let left: Vec<&PathBuf> = left.difference(before).collect();

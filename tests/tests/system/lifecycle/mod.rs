@@ -31,6 +31,7 @@ mod namespaces;
 mod nodes;
 mod operators;
 mod optimize;
+mod other_runs;
 mod outside;
 mod packaged;
 mod pages;
@@ -65,7 +66,7 @@ use hinterland_tests::suite::{Share, Trial};
 use std::collections::HashSet;
 
 /// Files about nodes, links and what the launcher does: code that no fault path has to itself.
-const BESIDE_THE_FAULT_PATH: [&str; 18] = [
+const BESIDE_THE_FAULT_PATH: [&str; 19] = [
     "certificates",
     "control",
     "discovery",
@@ -78,6 +79,7 @@ const BESIDE_THE_FAULT_PATH: [&str; 18] = [
     "misbehaving",
     "nodes",
     "operators",
+    "other_runs",
     "outside",
     "paths",
     "pools",
@@ -128,6 +130,7 @@ pub fn trials() -> Vec<Trial> {
         handover::trials(),
         outside::trials(),
         control::trials(),
+        other_runs::trials(),
         balance::trials(),
         trees::trials(),
         snapshots::trials(),

@@ -10,6 +10,9 @@
 mod rates;
 mod view;
 
+#[cfg(test)]
+pub use rates::tests::run as run_of_test;
+
 use super::ask::Launcher;
 use super::message::{Request, Status};
 use super::process;

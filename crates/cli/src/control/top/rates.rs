@@ -163,6 +163,9 @@ pub mod tests {
             commands: 0,
             slowdown: None,
             slowdown_asked: None,
+            local_wanted_bytes: None,
+            local_share_bytes: None,
+            slowdown_obstacle: String::new(),
             paths: Vec::new(),
         }
     }

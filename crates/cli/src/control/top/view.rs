@@ -156,7 +156,7 @@ impl View {
 
     /// Draws it.
     pub fn draw(&self, frame: &mut Frame<'_>) {
-        let of_row = |row: &Row| row.paths.len().min(PATHS_MAX) + slowdown(&row.status).iter().len();
+        let of_row = |row: &Row| row.paths.len().min(PATHS_MAX) + slowdown(&row.status).len();
         let detail = DETAIL_LINES + u16::try_from(self.current().map_or(0, of_row)).unwrap_or(0);
         let lines = [Constraint::Length(1), Constraint::Min(2), Constraint::Length(detail), Constraint::Length(1)];
         let [title, table, detail, last] = Layout::vertical(lines).areas(frame.area());
@@ -233,10 +233,14 @@ impl View {
     }
 }
 
-/// What a run with a slowdown has come to, and its ceiling.
-fn slowdown(status: &Status) -> Option<String> {
-    let ((achieved, asked), ceiling) = status.slowdown.zip(status.slowdown_asked).zip(status.local_ceiling_bytes)?;
-    Some(format!("slowdown {achieved:.2} of {asked} allowed; the local budget is {} at most", bytes(ceiling)))
+/// What a run with a slowdown has come to, its ceiling, and what keeps it from that beside other runs.
+fn slowdown(status: &Status) -> Vec<String> {
+    let of_both = status.slowdown.zip(status.slowdown_asked).zip(status.local_ceiling_bytes);
+    let achieved = of_both.map(|((achieved, asked), ceiling)| {
+        format!("slowdown {achieved:.2} of {asked} allowed; the local budget is {} at most", bytes(ceiling))
+    });
+    let obstacle = Some(Foreign(&status.slowdown_obstacle).to_string()).filter(|words| !words.is_empty());
+    achieved.into_iter().chain(obstacle).collect()
 }
 
 /// A line for each path to far memory; the last one says how many more there are.
@@ -339,6 +343,11 @@ mod tests {
         assert_eq!(press(&mut view, "-"), set(896 << 20));
         let lines = screen(&view, 80, 24);
         assert_eq!(lines[22], "slowdown 1.11 of 1.2 allowed; the local budget is 1 GiB at most");
+        let obstacle = "cannot keep 1.2: would need up to 1.4 GiB, its share is 900 MiB beside 2 other runs";
+        let status = Status { slowdown_obstacle: obstacle.into(), ..view.rows[0].status.clone() };
+        view.see(Rates::default().rows(vec![status], Instant::now()), &[]);
+        let lines = screen(&view, 90, 24);
+        assert_eq!((lines[21].get(..13), lines[22].as_str()), (Some("slowdown 1.11"), obstacle));
     }
 
     #[test]
