@@ -113,6 +113,8 @@ const AVOIDED_SECONDS_MAX: f64 = 64.0;
 const SAME_SIZE: f64 = 1.25;
 /// The smallest size above one that is avoided.
 const ABOVE_TOO_SMALL: f64 = 1.04;
+/// A size that has room for all of a program's memory, over that: there are pages on their way in and out, too.
+const ROOM_FOR_ALL: f64 = 1.125;
 /// A cap that changes the budget by this factor makes it another size, which is judged anew.
 const ANOTHER_SIZE: f64 = 1.06;
 /// Threads' time that shows that a cap is enough, in seconds.
@@ -141,6 +143,8 @@ pub struct ServiceLevel {
     clock: f64,
     /// Until when pages return.
     returning_until: f64,
+    /// Until when pages leave or return for another cap, which says nothing of the size.
+    moving_until: f64,
     too_small: Option<TooSmall>,
     /// The rate of shrinking, a second.
     shrink_rate: f64,
@@ -166,6 +170,7 @@ impl ServiceLevel {
             recent: WorkAndStall::default(),
             clock: 0.0,
             returning_until: 0.0,
+            moving_until: 0.0,
             too_small: None,
             shrink_rate: SHRINK_A_SECOND,
             enough: None,
@@ -215,6 +220,7 @@ impl ServiceLevel {
         let now = self.budget();
         if scale(before.min(now), ANOTHER_SIZE) < before.max(now) {
             self.begin_another_size();
+            self.moving_until = self.returning_until;
         }
     }
 
@@ -236,8 +242,7 @@ impl ServiceLevel {
         let now = WorkAndStall { stall, work: interval.thread_ns as f64 - stall };
         self.whole.add(now);
         self.recent = self.recent.scaled((-seconds / RECENT_SECONDS).exp());
-        // Pages that return to a size that has proved enough say nothing against it.
-        if !self.is_proven || self.clock >= self.returning_until {
+        if self.clock >= self.moving_until {
             self.recent.add(now);
         }
         let excess = self.recent.excess();
@@ -250,7 +255,7 @@ impl ServiceLevel {
         } else if excess > self.bound {
             let is_urgent = now.excess() > URGENT * self.bound;
             if is_urgent || self.clock >= self.returning_until {
-                self.grow(excess.max(now.excess()), interval.local_bytes);
+                self.grow(excess.max(now.excess()), interval);
             }
         } else if excess < aim {
             // While the program sleeps, nothing shows which of its memory it will miss.
@@ -283,11 +288,13 @@ impl ServiceLevel {
         self.recent = WorkAndStall::default();
     }
 
-    fn grow(&mut self, excess: f64, local_bytes: u64) {
-        if self.wanted >= self.ceiling {
+    fn grow(&mut self, excess: f64, interval: &Interval) {
+        // No larger size helps than one that has room for all.
+        let largest = scale(interval.managed_bytes, ROOM_FOR_ALL).clamp(self.floor, self.ceiling);
+        if self.wanted >= largest {
             return;
         }
-        let was = self.wanted.min(local_bytes.max(self.floor));
+        let was = self.wanted.min(interval.local_bytes.max(self.floor));
         let is_same = |size: &TooSmall| size.bytes.max(was) as f64 / (size.bytes.min(was).max(1) as f64) < SAME_SIZE;
         // Soon after it has grown, the size is too small still, not again.
         let still = self.clock < self.returning_until + RETURN_SECONDS;
@@ -307,7 +314,7 @@ impl ServiceLevel {
         let grown = scale(self.wanted, by);
         // The size that was enough a moment ago, where that is less.
         let grown = self.enough.take().filter(|_| !still).map_or(grown, |enough| grown.min(enough));
-        self.wanted = grown.max(scale(self.wanted, 1.0 + GROW / 2.0)).min(self.ceiling);
+        self.wanted = grown.max(scale(self.wanted, 1.0 + GROW / 2.0)).min(largest);
         self.is_proven = false;
         self.begin_another_size();
     }
@@ -440,6 +447,16 @@ pub mod tests {
         assert!(program.level.is_out_of_reach());
         program.level.set_ceiling(128 * MIB);
         assert_eq!(program.level.budget(), 128 * MIB);
+    }
+
+    #[test]
+    fn no_budget_is_larger_than_what_has_room_for_all() {
+        let mut program = Program::new(1.2, 2048 * MIB);
+        program.run(10.0, 400 * MIB, |_| 0.0);
+        // A stall that no memory mends.
+        let budgets = program.run(60.0, 400 * MIB, |_| 2.0);
+        assert_eq!(budgets.last(), Some(&450));
+        assert!(!program.level.is_out_of_reach(), "a larger ceiling would not help");
     }
 
     #[test]
