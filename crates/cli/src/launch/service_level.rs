@@ -49,6 +49,8 @@ pub struct Keeper {
     out_of_reach: bool,
     /// What the machine lacked the last time that it had too little for the run beside others.
     shortage: Option<Shortage>,
+    /// The same, when it had least.
+    worst: Option<Shortage>,
     /// What was said of that: the run is short of memory.
     said_short: bool,
 }
@@ -97,6 +99,7 @@ impl Keeper {
             observed_ns: 0.0,
             out_of_reach: false,
             shortage: None,
+            worst: None,
             said_short: false,
         }
     }
@@ -157,7 +160,11 @@ impl Keeper {
         if self.level.is_short() && wanted_bytes > beside.cap && beside.others > 0 {
             let (share_bytes, is_least) = (self.level.budget(), self.level.is_proven());
             let (asked, others) = (self.asked, beside.others);
-            self.shortage = Some(Shortage { asked, wanted_bytes, is_least, share_bytes, others });
+            let shortage = Shortage { asked, wanted_bytes, is_least, share_bytes, others };
+            self.shortage = Some(shortage);
+            if self.worst.is_none_or(|worst| share_bytes < worst.share_bytes) {
+                self.worst = Some(shortage);
+            }
         }
         self.level.budget()
     }
@@ -200,7 +207,7 @@ impl Keeper {
             budget_bytes: self.level.budget(),
             local_mean_bytes: whole(self.local_byte_ns / self.observed_ns.max(1.0)),
             out_of_reach: self.out_of_reach,
-            shortage: self.shortage,
+            shortage: self.worst,
         }
     }
 
@@ -279,6 +286,34 @@ mod tests {
 
     fn number(child: &Child) -> i32 {
         i32::try_from(child.id()).unwrap()
+    }
+
+    /// Plays half seconds of a program that works in 800 of its 900 MiB; what is said.
+    fn play(keeper: &mut Keeper, seconds: usize, beside: Beside) -> Vec<String> {
+        let half = |keeper: &mut Keeper| {
+            let (local_bytes, managed_bytes) = (keeper.level.budget().min(900 << 20), 900 << 20);
+            let stall_ns = if local_bytes < 800 << 20 { 250_000_000 } else { 0 };
+            let (elapsed_ns, thread_ns) = (500_000_000, 500_000_000);
+            keeper.level.observe(&Interval { elapsed_ns, thread_ns, stall_ns, local_bytes, managed_bytes });
+            keeper.bound(beside);
+            keeper.news()
+        };
+        (0..2 * seconds).filter_map(|_| half(keeper)).collect()
+    }
+
+    #[test]
+    fn a_run_that_is_short_of_memory_says_so_once_and_when_it_no_longer_is() {
+        let mut keeper = Keeper::new("1.2".parse().unwrap(), 1 << 30);
+        let beside = |mebibytes: u64| Beside { cap: mebibytes << 20, others: 2 };
+        assert_eq!(play(&mut keeper, 20, Beside::NONE), [""; 0], "alone");
+        let said = [500, 300, 400].map(|mebibytes| play(&mut keeper, 20, beside(mebibytes))).concat();
+        let words = (said[0].starts_with("cannot keep 1.2: would need "), said.len());
+        assert!(words == (true, 1) && said[0].ends_with(" MiB, its share is 500 MiB beside 2 other runs"), "{said:?}");
+        assert!(keeper.obstacle().ends_with(", its share is 400 MiB beside 2 other runs"), "{}", keeper.obstacle());
+        assert_eq!(play(&mut keeper, 20, Beside::NONE), ["keeps the slowdown of 1.2 again"]);
+        assert_eq!(keeper.obstacle(), "");
+        let worst = keeper.report().shortage.unwrap();
+        assert_eq!((worst.share_bytes, worst.others), (300 << 20, 2));
     }
 
     /// A parent sleeps, and its child, which waited for a tenth of its time, ends; another one, which had worked, is killed.

@@ -128,7 +128,7 @@ documented! {
         local_mean_bytes: u64,
         /// Whether the slowdown was exceeded at the ceiling, where only a larger `--local` would have helped.
         out_of_reach: bool,
-        /// The run's share of the machine's memory the last time that it was too small for the slowdown, beside other runs; null: it never was.
+        /// The least share of the machine's memory with which the run could not keep its slowdown beside other runs; null: it always could.
         short_share_bytes: Option<u64>,
         /// What the slowdown would have needed then: what had been enough, or all that the program had where no size had; null: see above.
         short_wanted_bytes: Option<u64>,

@@ -51,7 +51,7 @@ pub struct ServiceReport {
     pub local_mean_bytes: u64,
     /// The slowdown was exceeded although the budget was at its ceiling.
     pub out_of_reach: bool,
-    /// What the machine lacked the last time that it had too little for the run beside others, if it ever had.
+    /// What the machine lacked when it had least for the run beside others, if it ever had too little.
     pub shortage: Option<Shortage>,
 }
 

@@ -422,6 +422,30 @@ fn slowdown(service: &ServiceReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::Shortage;
+
+    #[test]
+    fn a_slowdown_that_was_not_kept_beside_others_has_what_it_would_have_needed() {
+        let asked = "1.2".parse().unwrap();
+        let wanted_bytes = 1434 << 20;
+        let shortage = Shortage { asked, wanted_bytes, is_least: false, share_bytes: 900 << 20, others: 1 };
+        let (budget_bytes, local_mean_bytes) = (900 << 20, 1 << 30);
+        let service = |shortage| ServiceReport {
+            asked,
+            achieved: 1.3,
+            budget_bytes,
+            local_mean_bytes,
+            out_of_reach: false,
+            shortage,
+        };
+        let kept = "1.30 of 1.2 allowed; local memory 1 GiB on average, 900 MiB allowed in the end";
+        assert_eq!(slowdown(&service(None)), kept);
+        let words = "; it would have needed up to 1.4 GiB when its share of the machine was 900 MiB beside 1 other run";
+        assert_eq!(slowdown(&service(Some(shortage))), format!("{kept}{words}"));
+        let known = Shortage { is_least: true, others: 3, ..shortage };
+        let words = "cannot keep 1.2: would need 1.4 GiB, its share is 900 MiB beside 3 other runs";
+        assert_eq!(known.to_string(), words);
+    }
 
     #[test]
     fn numbers_are_readable() {
