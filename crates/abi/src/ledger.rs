@@ -88,6 +88,10 @@ impl<const BYTES: usize> fmt::Debug for Text<BYTES> {
     }
 }
 
+/// Private writable memory (`RLIMIT_DATA`) that a program needs beside its own where that is limited: what of the tables is writable before it
+/// touches any memory, what its faults are served with, and what is kept for the pager (decision 0114).
+pub const DATA_BYTES_NEEDED: u64 = 256 << 20;
+
 /// A limit on memory that a program set for itself (setrlimit(2)) and the library keeps in the kernel's place. All zero: there is none.
 #[repr(C)]
 #[derive(Debug, Default)]

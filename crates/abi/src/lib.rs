@@ -21,9 +21,9 @@ pub use commands::{Commands, PATH_CHANGES_MAX, PathChange};
 pub use handover::{HandoverFile, addresses};
 pub use hint_site::{HINT_SITES_MAX, HintSiteRow, SITE_NAME_BYTES};
 pub use ledger::{
-    BACKENDS_MAX, CacheLine, Counter, FAULT_BUCKETS, LEDGER_MAGIC, LEDGER_VERSION, Ledger, MESSAGE_BYTES, MemoryLimit,
-    Numbered, PROCESSES_MAX, PROCESSOR_WORDS, RowState, Share, TEXT_BYTES, TRACES_MAX, Text, TraceRow, bucket_of,
-    bucket_upper_ns, file_id,
+    BACKENDS_MAX, CacheLine, Counter, DATA_BYTES_NEEDED, FAULT_BUCKETS, LEDGER_MAGIC, LEDGER_VERSION, Ledger,
+    MESSAGE_BYTES, MemoryLimit, Numbered, PROCESSES_MAX, PROCESSOR_WORDS, RowState, Share, TEXT_BYTES, TRACES_MAX,
+    Text, TraceRow, bucket_of, bucket_upper_ns, file_id,
 };
 pub use pin_requests::{PIN_REQUESTS_MAX, PinRequest, PinRequestPhase, PinRequestState, PinRequests};
 pub use roster::{ROSTER_NODES_MAX, ROSTERS_MAX, Roster};

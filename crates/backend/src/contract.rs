@@ -51,7 +51,7 @@ pub enum StoreError {
     Full {
         /// The backend.
         url: String,
-        /// Where others use it, too, and may give some back: what it said.
+        /// Where others use it, too, and may give some back: what it said; or that the kernel gives it no memory.
         words: Option<String>,
         /// Bytes in use.
         used_bytes: u64,

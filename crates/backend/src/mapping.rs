@@ -3,8 +3,11 @@
 //! Private, so that fork gives the child a copy-on-write duplicate. Never huge pages: what is touched must be what is
 //! counted.
 
+use hinterland_sys::parts;
 use hinterland_units::{PAGE_BYTES, PageBytes};
 use std::io;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 /// A reservation of address space.
 pub(crate) struct Mapping(hinterland_sys::Mapping);
@@ -14,13 +17,6 @@ impl Mapping {
     pub(crate) fn reserve(bytes: usize) -> io::Result<Mapping> {
         let bytes = bytes.max(1).next_multiple_of(PAGE_BYTES);
         Ok(Mapping(hinterland_sys::Mapping::anonymous(bytes)?))
-    }
-
-    /// The same, whose memory comes from one NUMA node.
-    pub(crate) fn reserve_on_node(bytes: usize, node: u32) -> io::Result<Mapping> {
-        let mapping = Mapping::reserve(bytes)?;
-        hinterland_sys::numa::bind(mapping.0, node)?;
-        Ok(mapping)
     }
 
     /// The address of byte `offset`.
@@ -66,6 +62,76 @@ impl Drop for Mapping {
     }
 }
 
+/// Bytes by which a mapping that grows becomes writable.
+const GROWTH_BYTES: usize = 4 << 20;
+
+/// A reservation of which only the beginning may be written to, and the more the more of it is used. The rest reads as zeros, and does not count as
+/// writable memory.
+pub(crate) struct Growing {
+    mapping: Mapping,
+    writable: AtomicUsize,
+    is_refused: AtomicBool,
+}
+
+impl Growing {
+    /// Reserves `bytes`, rounded up to whole pages.
+    pub(crate) fn reserve(bytes: usize) -> io::Result<Growing> {
+        let bytes = bytes.max(1).next_multiple_of(PAGE_BYTES);
+        let mapping = Mapping(hinterland_sys::Mapping::read_only(bytes)?);
+        Ok(Growing { mapping, writable: AtomicUsize::new(0), is_refused: AtomicBool::new(false) })
+    }
+
+    /// The same, whose memory comes from one NUMA node.
+    pub(crate) fn reserve_on_node(bytes: usize, node: u32) -> io::Result<Growing> {
+        let growing = Growing::reserve(bytes)?;
+        hinterland_sys::numa::bind(growing.mapping.0, node)?;
+        Ok(growing)
+    }
+
+    /// Has its first `bytes` be writable; false: the kernel refuses. The caller holds the lock under which it grows.
+    pub(crate) fn grow(&self, bytes: usize) -> bool {
+        let writable = self.writable.load(Relaxed);
+        if bytes <= writable {
+            return true;
+        }
+        assert!(bytes <= self.bytes(), "{bytes} bytes in a mapping of {}", self.bytes());
+        let end = bytes.next_multiple_of(GROWTH_BYTES).min(self.bytes());
+        let is_refused = self.mapping.0.make_writable(writable..end).is_err();
+        self.is_refused.store(is_refused, Relaxed);
+        if !is_refused {
+            self.writable.store(end, Release);
+        }
+        !is_refused
+    }
+
+    /// Whether byte `offset` may be written to.
+    #[inline]
+    pub(crate) fn is_writable(&self, offset: usize) -> bool {
+        offset < self.writable.load(Acquire)
+    }
+
+    /// Why it has no more room, where the kernel refused some; `None`: it is full.
+    pub(crate) fn refusal(&self) -> Option<String> {
+        let words = "gets no more memory from the kernel: a limit on writable memory is reached (ulimit -d)";
+        self.is_refused.load(Relaxed).then(|| words.to_owned())
+    }
+}
+
+impl Deref for Growing {
+    type Target = Mapping;
+
+    #[inline]
+    fn deref(&self) -> &Mapping {
+        &self.mapping
+    }
+}
+
+impl Drop for Growing {
+    fn drop(&mut self) {
+        parts::ended(*self.writable.get_mut());
+    }
+}
+
 /// Room for so many pages, in which layers make the bytes that they store.
 pub(crate) struct PageRoom<const PAGES: usize>(Mapping);
 
@@ -98,6 +164,24 @@ mod tests {
             mapping.discard(PAGE_BYTES, PAGE_BYTES);
             assert_eq!(mapping.at(PAGE_BYTES).read(), 0);
         }
+    }
+
+    #[test]
+    fn a_mapping_grows_by_steps_to_its_end_and_reads_as_zeros_beyond() {
+        let growing = Growing::reserve(2 * GROWTH_BYTES + PAGE_BYTES).expect("address space");
+        let ends = [0, GROWTH_BYTES - 1, GROWTH_BYTES, 2 * GROWTH_BYTES, 2 * GROWTH_BYTES + PAGE_BYTES - 1];
+        let writable = || ends.map(|offset| growing.is_writable(offset));
+        assert_eq!(writable(), [false; 5]);
+        assert!(growing.grow(1) && growing.grow(GROWTH_BYTES));
+        assert_eq!(writable(), [true, true, false, false, false]);
+        // SAFETY: inside the mapping; what is written to is writable.
+        unsafe {
+            growing.at(GROWTH_BYTES - 1).write(7);
+            assert_eq!((growing.at(GROWTH_BYTES - 1).read(), growing.at(GROWTH_BYTES).read()), (7, 0));
+        }
+        assert!(growing.grow(2 * GROWTH_BYTES + 1));
+        assert_eq!(writable(), [true; 5]);
+        assert!(growing.refusal().is_none());
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! RAM of the run, as its tables do.
 
 use crate::counters::{Counters, Tally};
-use crate::mapping::Mapping;
+use crate::mapping::Growing;
 use crate::sync::lock;
 use crate::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Patch, Priority, StoreError};
 use hinterland_units::{PAGE_BYTES, PageBytes};
@@ -17,9 +17,9 @@ use std::sync::atomic::{AtomicBool, Ordering::AcqRel, Ordering::Acquire, Orderin
 pub struct Reference {
     url: String,
     capacity_bytes: u64,
-    memory: Mapping,
+    memory: Growing,
     /// By place: one `AtomicBool`, whether a page is there. Of the memory that was never touched they are false.
-    held: Mapping,
+    held: Growing,
     places: Mutex<Places>,
     counters: Counters,
     patches: bool,
@@ -42,11 +42,12 @@ struct Places {
 const FREE_KEPT: usize = 256;
 
 impl Places {
-    fn take(&mut self, places_max: usize) -> Option<usize> {
+    /// `grow` has so many places have memory, if there is some.
+    fn take(&mut self, places_max: usize, grow: impl FnOnce(usize) -> bool) -> Option<usize> {
         let given_back = self.free.pop().or_else(|| self.empty.pop());
         given_back.or_else(|| {
             let place = self.used;
-            (place < places_max).then(|| {
+            (place < places_max && grow(place + 1)).then(|| {
                 self.used += 1;
                 place
             })
@@ -76,7 +77,7 @@ impl Reference {
     /// # Errors
     /// The address space cannot be reserved.
     pub fn new(url: String, capacity_bytes: u64) -> io::Result<Reference> {
-        Reference::of(url, capacity_bytes, Mapping::reserve)
+        Reference::of(url, capacity_bytes, Growing::reserve)
     }
 
     /// The same in memory of a NUMA node.
@@ -84,7 +85,7 @@ impl Reference {
     /// # Errors
     /// As there; or the memory cannot be bound to the node.
     pub fn on_node(url: String, capacity_bytes: u64, node: u32) -> io::Result<Reference> {
-        let reference = Reference::of(url, capacity_bytes, |bytes| Mapping::reserve_on_node(bytes, node))?;
+        let reference = Reference::of(url, capacity_bytes, |bytes| Growing::reserve_on_node(bytes, node))?;
         Ok(Reference { is_on_node: true, ..reference })
     }
 
@@ -94,13 +95,13 @@ impl Reference {
         Reference { is_on_node: true, ..self }
     }
 
-    fn of(url: String, capacity_bytes: u64, reserve: impl Fn(usize) -> io::Result<Mapping>) -> io::Result<Reference> {
+    fn of(url: String, capacity_bytes: u64, reserve: impl Fn(usize) -> io::Result<Growing>) -> io::Result<Reference> {
         let bytes = usize::try_from(capacity_bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
         Ok(Reference {
             url,
             capacity_bytes,
             memory: reserve(bytes)?,
-            held: Mapping::reserve(bytes.div_ceil(PAGE_BYTES))?,
+            held: Growing::reserve(bytes.div_ceil(PAGE_BYTES))?,
             places: Mutex::default(),
             counters: Counters::default(),
             patches: false,
@@ -144,9 +145,10 @@ impl Reference {
 
     fn take_place(&self) -> Result<Location, StoreError> {
         let places_max = self.places_max();
-        let place = lock(&self.places).take(places_max).ok_or_else(|| StoreError::Full {
+        let grow = |places: usize| self.memory.grow(places * PAGE_BYTES) && self.held.grow(places);
+        let place = lock(&self.places).take(places_max, grow).ok_or_else(|| StoreError::Full {
             url: self.url.clone(),
-            words: None,
+            words: self.memory.refusal().or_else(|| self.held.refusal()),
             used_bytes: (places_max * PAGE_BYTES) as u64,
             capacity_bytes: self.capacity_bytes,
         })?;

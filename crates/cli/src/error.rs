@@ -92,15 +92,21 @@ pub enum Error {
         /// What to do.
         remedy: String,
     },
-    /// `ulimit -v` or `ulimit -d` leaves too little address space.
+    /// `ulimit -v` leaves too little address space.
     #[error(
-        "{what} is limited to {limit} ({ulimit}), and far memory reserves {needed} of it; `{ulimit} unlimited` (the reservation takes no memory)"
+        "the address space is limited to {limit} (ulimit -v), and far memory reserves {needed} of it; `ulimit -v unlimited` (the reservation takes no memory)"
     )]
     AddressSpace {
-        /// The address space, or the part of it that is private and writable.
-        what: &'static str,
-        /// The shell's command for the limit.
-        ulimit: &'static str,
+        /// The limit.
+        limit: ByteCount,
+        /// What far memory reserves.
+        needed: ByteCount,
+    },
+    /// `ulimit -d` leaves too little private writable memory.
+    #[error(
+        "private writable memory is limited to {limit} (ulimit -d), and far memory needs {needed} of it beside the program's own; `ulimit -d unlimited`, or a higher limit"
+    )]
+    WritableMemory {
         /// The limit.
         limit: ByteCount,
         /// What far memory needs.
@@ -230,7 +236,9 @@ impl Error {
     /// What else can be done where a command has `--allow-unmanaged`, to be said after the message.
     pub fn way_round(&self) -> &'static str {
         match self {
-            Error::Unmanageable { .. } | Error::AddressSpace { .. } => ", or run it unmanaged with --allow-unmanaged",
+            Error::Unmanageable { .. } | Error::AddressSpace { .. } | Error::WritableMemory { .. } => {
+                ", or run it unmanaged with --allow-unmanaged"
+            }
             Error::NoUserfaultfd { .. } | Error::NoInline { .. } => {
                 "; --allow-unmanaged runs the program without Hinterland"
             }

@@ -10,16 +10,24 @@
 use crate::sys::mem;
 use crate::sys::sync::Words;
 use crate::sys::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use hinterland_sys::parts::{PART_PAGES, Parts};
 use hinterland_units::PageNo;
 use std::sync::OnceLock;
 
 /// See the module.
-#[derive(Default)]
 pub(crate) struct PageCounts {
     /// By page; mapped with the first one. A page with as many as fit stays for good.
     counts: OnceLock<Words<AtomicU8>>,
+    /// What is writable of them: those of other pages are 0.
+    parts: Parts,
     /// Pages with a count.
     pages: AtomicUsize,
+}
+
+impl Default for PageCounts {
+    fn default() -> PageCounts {
+        PageCounts { counts: OnceLock::new(), parts: Parts::new(PART_PAGES as usize), pages: AtomicUsize::new(0) }
+    }
 }
 
 impl PageCounts {
@@ -40,6 +48,9 @@ impl PageCounts {
     /// Counts a page out of `all` once more. False: there is no memory for the counts.
     pub(crate) fn add(&self, page: PageNo, all: u32) -> bool {
         let Some(counts) = self.counts.get().or_else(|| self.begin(all)) else { return false };
+        if self.parts.make_writable(page.0, 1, |pages| counts.allow_writes(pages)).is_err() {
+            return false;
+        }
         let count = counts.at(page.index());
         if let Ok(0) = count.fetch_update(SeqCst, Relaxed, |count| count.checked_add(1)) {
             self.pages.fetch_add(1, SeqCst);
@@ -50,7 +61,7 @@ impl PageCounts {
     #[cold]
     fn begin(&self, all: u32) -> Option<&Words<AtomicU8>> {
         // Two threads that begin at once leave an untouched mapping behind.
-        let counts = Words::new(all as usize).ok()?;
+        let counts = Words::read_only(all as usize).ok()?;
         Some(self.counts.get_or_init(|| counts))
     }
 
@@ -69,7 +80,7 @@ impl PageCounts {
             return;
         }
         let Some(count) = self.counts.get().map(|all| all.at(page.index())) else { return };
-        if count.swap(0, Relaxed) != 0 {
+        if self.parts.contain(page.0) && count.swap(0, Relaxed) != 0 {
             self.pages.fetch_sub(1, Relaxed);
         }
     }

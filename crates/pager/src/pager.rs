@@ -456,6 +456,14 @@ impl Pager {
         self.range.relocate(from, to, count);
     }
 
+    /// Has memory for the entries of `count` pages from `first`, before something is mapped there otherwise than by [`Pager::protect`].
+    ///
+    /// # Errors
+    /// `ENOMEM`: the limit on writable memory, or the process has too many mappings.
+    pub fn prepare(&self, first: PageNo, count: u32) -> io::Result<()> {
+        self.range.prepare(first, count)
+    }
+
     /// `mprotect` on far pages. `protection` is a set of `PROT_*` bits. Content stays, also of evicted pages.
     ///
     /// # Errors

@@ -406,8 +406,16 @@ impl RangeCalls {
         self.staging.set_page(slot, Some(target.page()));
     }
 
+    /// See `Pager::prepare`.
+    pub(crate) fn prepare(&self, first: PageNo, count: u32) -> io::Result<()> {
+        Ok(self.pages.table.make_writable(first, count)?)
+    }
+
     /// See `Pager::protect`.
     pub(crate) fn protect(&self, first: PageNo, count: u32, protection: i32) -> io::Result<()> {
+        if protection != libc::PROT_NONE {
+            self.prepare(first, count)?;
+        }
         mem::protect(self.pages.address(first), bytes(count), protection)?;
         let open = protection & (libc::PROT_READ | libc::PROT_WRITE) != 0;
         self.pages.table.set_open(first, count, open);

@@ -13,20 +13,25 @@
 //! prefetched pages that wait unmapped (one page each, not movable by the kernel's MOVE; `prefetch_cache` gives them out).
 
 use crate::decisions::Decisions;
-use crate::slot::{ChunkNo, KIND_SLOTS, Kind, SLOTS, StagingSlot};
+use crate::slot::{CHUNKS_MAX, ChunkNo, KIND_SLOTS, Kind, SLOTS, StagingSlot};
 use crate::sys::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
 use crate::sys::sync::{Mutex, MutexGuard, Words};
 use crate::sys::{Mapping, mem};
 use hinterland_paging::{CHUNK_SLOTS, ChunkQueue, KEY_SLOTS, Oldest, Step, Way};
 use hinterland_sys::SysError;
 use hinterland_units::{PAGE_BYTES, PageCount, PageNo};
+use std::ops::Range;
 
 /// Unused chunks for copies that keep their frames.
 const IDLE_MAX: usize = 4;
 
+const _: () = assert!(CHUNKS_MAX.is_multiple_of(WRITABLE_CHUNKS));
+/// Chunks of a kind become writable so many at a time: 16 MiB.
+const WRITABLE_CHUNKS: u32 = 64;
+
 /// See the module.
 pub struct Staging {
-    /// First the slots for moved frames, then those for copies.
+    /// First the slots for moved frames, then those for copies; writable as far as chunks were ever used.
     memory: Mapping,
     key_memory: Mapping,
     /// The page that each slot was last given to, plus one; 0: none.
@@ -43,6 +48,12 @@ struct Queue {
     full: ChunkQueue<(ChunkNo, u32, u32)>,
 }
 
+/// Where the slots are, in bytes, of the chunks of a kind that become writable with the one that is used after `fresh` others.
+fn bytes_of(kind: Kind, fresh: u32) -> Range<usize> {
+    let slots = |chunks: u32| (kind as u32 * KIND_SLOTS + chunks * CHUNK_SLOTS) as usize;
+    slots(fresh) * PAGE_BYTES..slots(fresh + WRITABLE_CHUNKS) * PAGE_BYTES
+}
+
 impl Staging {
     /// Staging memory, nothing in it.
     ///
@@ -50,8 +61,13 @@ impl Staging {
     /// `ENOMEM` when the address space is limited.
     pub fn new(decisions: Decisions) -> Result<Staging, SysError> {
         let (empty, fresh, full) = ([Vec::new(), Vec::new()], [0; 2], ChunkQueue::default());
+        let memory = Mapping::read_only(SLOTS as usize * PAGE_BYTES)?;
+        // With these, pages can leave whatever memory the program takes.
+        for kind in [Kind::Moved, Kind::Copied] {
+            memory.make_writable(bytes_of(kind, 0))?;
+        }
         Ok(Staging {
-            memory: Mapping::anonymous(SLOTS as usize * PAGE_BYTES)?,
+            memory,
             key_memory: Mapping::anonymous(KEY_SLOTS as usize * PAGE_BYTES)?,
             pages: Words::new((SLOTS + KEY_SLOTS) as usize)?,
             queue: Mutex::new(Queue { empty, fresh, full }),
@@ -87,14 +103,17 @@ impl Staging {
         self.pages.at(slot.number() as usize)
     }
 
-    /// Takes an empty chunk of a kind; `None` when all are in use.
+    /// Takes an empty chunk of a kind; `None` when all are in use, or the kernel gives no more memory.
     pub fn take_empty(&self, kind: Kind) -> Option<ChunkNo> {
         let mut queue = self.lock();
         queue.empty[kind as usize].pop().or_else(|| {
-            let fresh = &mut queue.fresh[kind as usize];
-            let chunk = ChunkNo::after(kind, *fresh);
-            *fresh += u32::from(chunk.is_some());
-            chunk
+            let fresh = queue.fresh[kind as usize];
+            let chunk = ChunkNo::after(kind, fresh)?;
+            if fresh != 0 && fresh.is_multiple_of(WRITABLE_CHUNKS) {
+                self.memory.make_writable(bytes_of(kind, fresh)).ok()?;
+            }
+            queue.fresh[kind as usize] += 1;
+            Some(chunk)
         })
     }
 

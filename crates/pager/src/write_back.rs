@@ -12,7 +12,7 @@ use crate::slot::{ChunkNo, ChunkSlot, Kind, SwapCached};
 use crate::staging::Staging;
 use crate::state::State;
 use crate::sys::{Instant, mem, thread};
-use hinterland_backend::{GranuleSet, Location, Patch, StoreError};
+use hinterland_backend::{GranuleSet, Location, Patch, StoreError, names_nodes};
 use hinterland_paging::{CHUNK_SLOTS, Step};
 use hinterland_units::{ByteCount, PAGE_BYTES, PageBytes};
 use std::sync::atomic::Ordering::Relaxed;
@@ -269,10 +269,11 @@ impl WriteBack {
         let managed = self.pages.row().managed_bytes.load(Relaxed);
         let local = self.local.shared_budget.budget().bytes();
         let (managed, local) = (ByteCount(managed), ByteCount(local));
-        self.pages.fatal(&if matches!(error, StoreError::Full { words: Some(_), .. }) {
+        self.pages.fatal(&if let StoreError::Full { words: Some(_), url, .. } = error {
+            let rest = if names_nodes(url) { "; `hinterland node status URL` says who has the rest" } else { "" };
             format!(
                 "far memory is used up: {error}; the program holds {managed} so far, of which {local} fit locally and {} are in far \
-                 memory: give more with --far or --local; `hinterland node status URL` says who has the rest",
+                 memory: give more with --far or --local{rest}",
                 ByteCount(held),
             )
         } else {

@@ -145,6 +145,10 @@ impl Pager {
         local & 1 != 0
     }
 
+    pub fn prepare(&self, _: PageNo, _: u32) -> io::Result<()> {
+        Ok(())
+    }
+
     pub fn give_up<T, E>(
         &self,
         _: PageNo,

@@ -4,7 +4,7 @@ use crate::{
     caller, census, confine, descriptors, emulator, exit, fork, fork_group, heap, inline, ledger, libc_heap,
     memory_limit, parent_death, profile, region_map, smaps, tape, thread_processor, trace,
 };
-use hinterland_abi::{FaultPathName, PlacementName, ProcessRow, Settings, variables};
+use hinterland_abi::{DATA_BYTES_NEEDED, FaultPathName, PlacementName, ProcessRow, Settings, variables};
 use hinterland_backend::{Backend, OpenError, OpenOptions};
 use hinterland_pager::{Config, Decisions, FAR_BASE, FAR_PAGES, FaultPath, Kernel, Pager};
 use hinterland_policy::Arbiter;
@@ -43,6 +43,11 @@ enum Refusal {
     Privilege,
     #[error("no address space for far memory ({0}); raise or lift the limit on it (ulimit -v)")]
     AddressSpace(SysError),
+    #[error(
+        "private writable memory is limited to {0} (ulimit -d), and far memory needs {needed} of it beside the program's own; raise or lift the limit",
+        needed = ByteCount(DATA_BYTES_NEEDED)
+    )]
+    WritableMemory(ByteCount),
     #[error(
         "the addresses of far memory ({FAR_BASE:#x} to {FAR_END:#x}) are taken: before the library started, something was mapped at {0}"
     )]
@@ -166,6 +171,9 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Ref
         }
     }
     let counted = memory_limit::count_before_ours();
+    if let Some(limit) = memory_limit::too_low(counted) {
+        return Err(Refusal::WritableMemory(limit));
+    }
     // Before anything that could call an allocator of the program's: it may map its memory at addresses of its choice.
     let range = reserve_far_range()?;
     let begun = begin_in_range(settings, row);

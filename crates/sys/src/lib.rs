@@ -11,6 +11,7 @@ pub mod gate;
 pub mod last_thread;
 pub mod mem;
 pub mod numa;
+pub mod parts;
 pub mod peer_memory;
 pub mod pidfs;
 pub mod processors;
@@ -24,6 +25,7 @@ pub mod valgrind;
 
 pub use features::{FeatureSet, Features, Privilege};
 pub use mem::Mapping;
+pub use parts::Parts;
 pub use socket::{Address, Socket};
 pub use uffd::{Fault, Uffd};
 

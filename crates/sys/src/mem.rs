@@ -111,7 +111,7 @@ pub(crate) fn disown(mapping: Mapping) {
     }
 }
 
-fn map(start: usize, len: usize, protection: i32, flags: i32) -> Result<Mapping, SysError> {
+pub(crate) fn map(start: usize, len: usize, protection: i32, flags: i32) -> Result<Mapping, SysError> {
     let flags = flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: a new mapping; MAP_FIXED_NOREPLACE replaces nothing.
     let made = unsafe { call("mmap", libc::SYS_mmap, [start, len, word(protection), word(flags), usize::MAX, 0]) };
@@ -200,7 +200,7 @@ pub mod chunk {
 }
 
 /// Keeps huge pages out of a range. A kernel without them refuses, which is as good.
-fn base_pages_only(start: usize, len: usize) {
+pub(crate) fn base_pages_only(start: usize, len: usize) {
     let _ = advise(start, len, libc::MADV_NOHUGEPAGE);
 }
 

@@ -9,7 +9,7 @@
 //! free:    the next free handle plus one, or 0
 //! ```
 
-use crate::mapping::Mapping;
+use crate::mapping::Growing;
 use std::io;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -111,7 +111,7 @@ impl Object {
 
 /// The table, in a mapping that grows as handles are used for the first time.
 pub(super) struct Handles {
-    map: Mapping,
+    map: Growing,
     limit: Handle,
 }
 
@@ -134,7 +134,7 @@ impl FreeHandles {
 impl Handles {
     /// A table for up to `limit` pages.
     pub(super) fn new(limit: Handle) -> io::Result<Handles> {
-        Ok(Handles { map: Mapping::reserve(limit as usize * size_of::<AtomicU64>())?, limit })
+        Ok(Handles { map: Growing::reserve(limit as usize * size_of::<AtomicU64>())?, limit })
     }
 
     #[inline]
@@ -145,7 +145,18 @@ impl Handles {
         unsafe { &*self.map.at(handle as usize * size_of::<AtomicU64>()).cast::<AtomicU64>() }
     }
 
-    /// Takes a free handle; `None` when all are in use.
+    /// Whether an entry was ever used, or is near one that was: others may not be written to.
+    #[inline]
+    fn is_writable(&self, handle: Handle) -> bool {
+        self.map.is_writable(handle as usize * size_of::<AtomicU64>())
+    }
+
+    /// Why there are no more handles, where the kernel refused memory.
+    pub(super) fn refusal(&self) -> Option<String> {
+        self.map.refusal()
+    }
+
+    /// Takes a free handle; `None` when all are in use, or the kernel gives no more memory.
     pub(super) fn take(&self, free: &mut FreeHandles) -> Option<Handle> {
         if let Some(handle) = free.head.checked_sub(1) {
             let handle = Handle::try_from(handle).expect("the free list holds handles");
@@ -153,7 +164,8 @@ impl Handles {
             return Some(handle);
         }
         let handle = free.high;
-        (handle < self.limit).then(|| {
+        let has_room = handle < self.limit && self.map.grow((handle as usize + 1) * size_of::<AtomicU64>());
+        has_room.then(|| {
             free.high += 1;
             handle
         })
@@ -180,10 +192,17 @@ impl Handles {
         self.entry(handle).store(object.encode(), Release);
     }
 
-    /// Pins the object of `handle` where it is until `unpin`. `None` if nothing is stored there.
+    /// Pins the object of `handle` where it is until `unpin`. `None`: nothing is stored there, and it is not pinned.
     #[inline]
     pub(super) fn pin(&self, handle: Handle) -> Option<Object> {
-        Object::decode(self.entry(handle).fetch_add(PIN, Acquire))
+        if !self.is_writable(handle) {
+            return None;
+        }
+        let object = Object::decode(self.entry(handle).fetch_add(PIN, Acquire));
+        if object.is_none() {
+            self.unpin(handle);
+        }
+        object
     }
 
     /// Ends `pin`.
@@ -216,6 +235,8 @@ mod tests {
     #[test]
     fn entries_read_back() {
         let handles = Handles::new(8).expect("a small table");
+        assert_eq!((handles.pin(3), handles.unpinned(3)), (None, None), "nothing was ever there");
+        assert_eq!(handles.take(&mut FreeHandles::default()), Some(0));
         let places = [(0, 0, 1), (67_108_863, 2047, 4096), (5, 30, 2070)];
         for ((slab, slot, length), stage) in places.iter().flat_map(|place| Stage::ALL.map(|stage| (*place, stage))) {
             let object = Object { slab, slot, length, stage };

@@ -17,7 +17,7 @@ mod slabs;
 
 use crate::codec::{Codec, CodecName, ZstdDecompressor, decompress_lz4};
 use crate::counters::{Counters, Tally};
-use crate::mapping::Mapping;
+use crate::mapping::Growing;
 use crate::same_filled;
 use crate::sync::{FREED_AT_ONCE, Pool, lock};
 use crate::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Priority, StoreError};
@@ -54,7 +54,7 @@ pub struct Compressed {
     url: String,
     codec: CodecName,
     capacity_bytes: u64,
-    memory: Arc<Mapping>,
+    memory: Arc<Growing>,
     handles: Handles,
     classes: Arc<Classes>,
     state: Mutex<State>,
@@ -101,7 +101,7 @@ impl Compressed {
         let classes = Arc::new(Classes::new());
         let slabs = (capacity_bytes.div_ceil(SLAB_BYTES as u64) + SPARE_SLABS).min(SLABS_MAX as u64);
         let bytes = usize::try_from(slabs * SLAB_BYTES as u64).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        let memory = Arc::new(Mapping::reserve(bytes)?);
+        let memory = Arc::new(Growing::reserve(bytes)?);
         let state = State {
             slabs: Slabs::new(Arc::clone(&memory), Arc::clone(&classes), capacity_bytes),
             free_handles: FreeHandles::default(),
@@ -224,7 +224,6 @@ impl Compressed {
             return Ok(());
         }
         let Some(object) = self.handles.pin(handle) else {
-            self.handles.unpin(handle);
             return Err(damaged("nothing is stored there (freed, or never stored)"));
         };
         // SAFETY: the object's bytes were in place when its entry was published; the pin keeps compaction, and the
@@ -335,7 +334,8 @@ impl Compressed {
 
     fn full(&self) -> StoreError {
         let used_bytes = lock(&self.state).slabs.touched_bytes();
-        StoreError::Full { url: self.url.clone(), words: None, used_bytes, capacity_bytes: self.capacity_bytes }
+        let words = self.memory.refusal().or_else(|| self.handles.refusal());
+        StoreError::Full { url: self.url.clone(), words, used_bytes, capacity_bytes: self.capacity_bytes }
     }
 }
 

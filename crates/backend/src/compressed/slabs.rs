@@ -7,7 +7,7 @@
 use super::classes::{Classes, SLAB_BYTES};
 use super::handles::{Handle, Object, SLABS_MAX};
 use super::slab::{BINS, NONE, Slab};
-use crate::mapping::Mapping;
+use crate::mapping::Growing;
 use hinterland_units::PAGE_BYTES;
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ pub(super) enum Passed {
 
 /// The slabs of one store.
 pub(super) struct Slabs {
-    memory: Arc<Mapping>,
+    memory: Arc<Growing>,
     pub(super) classes: Arc<Classes>,
     slabs: Vec<Slab>,
     of_class: Vec<Class>,
@@ -74,7 +74,7 @@ pub(super) struct Slabs {
 
 impl Slabs {
     /// Slabs in `memory`, which may hold `capacity_bytes`.
-    pub(super) fn new(memory: Arc<Mapping>, classes: Arc<Classes>, capacity_bytes: u64) -> Slabs {
+    pub(super) fn new(memory: Arc<Growing>, classes: Arc<Classes>, capacity_bytes: u64) -> Slabs {
         let class = || Class { bins: [NONE; BINS + 1], objects: 0, touched_pages: 0 };
         let of_class = (0..classes.len()).map(|_| class()).collect();
         Slabs {
@@ -246,7 +246,8 @@ impl Slabs {
         let slab = match self.warm.pop().or_else(|| self.cold.pop()) {
             Some(slab) => slab,
             None => {
-                let fits = (self.slabs.len() + 1) * SLAB_BYTES <= self.memory.bytes() && self.slabs.len() < SLABS_MAX;
+                let end = (self.slabs.len() + 1) * SLAB_BYTES;
+                let fits = end <= self.memory.bytes() && self.slabs.len() < SLABS_MAX && self.memory.grow(end);
                 let slab = fits.then(|| u32::try_from(self.slabs.len()).ok())??;
                 self.slabs.push(Slab::idle());
                 slab
@@ -391,7 +392,7 @@ mod tests {
 
     /// Two slabs of one class at the capacity: the fuller one ends without memory, the other one has a hole.
     fn with_a_hole() -> (Slabs, usize) {
-        let memory = Arc::new(Mapping::reserve(4 * SLAB_BYTES).expect("address space"));
+        let memory = Arc::new(Growing::reserve(4 * SLAB_BYTES).expect("address space"));
         let classes = Arc::new(Classes::new());
         let class = classes.of(PAGE_BYTES);
         // A slot is a page: the second slab lacks the memory of its last one.

@@ -484,10 +484,11 @@ impl Backend for Paths {
                     if !failed {
                         timed.end();
                     }
+                    self.table.unpin(handle);
                 }
                 None => done(0, Err(nothing_at(outer))),
             }
-            return self.table.unpin(handle);
+            return;
         }
         let outer: Vec<Location> = items.iter().map(|item| item.location).collect();
         let places: Vec<Option<PathLocation>> = outer.iter().map(|at| self.table.pin(handle_of(*at))).collect();
@@ -499,8 +500,8 @@ impl Backend for Paths {
             self.note_loads(&pinned.collect::<Vec<_>>(), priority);
         }
         self.load_pinned(items, &places, priority, done);
-        for location in outer {
-            self.table.unpin(handle_of(location));
+        for (location, _) in outer.iter().zip(&places).filter(|(_, place)| place.is_some()) {
+            self.table.unpin(handle_of(*location));
         }
     }
 
@@ -539,9 +540,11 @@ impl Backend for Paths {
 
     fn has_lost(&self, location: Location) -> bool {
         let handle = handle_of(location);
-        let lost = self.table.pin(handle).is_some_and(|place| self.path_of(place).backend.has_lost(place.location));
-        self.table.unpin(handle);
-        lost
+        self.table.pin(handle).is_some_and(|place| {
+            let lost = self.path_of(place).backend.has_lost(place.location);
+            self.table.unpin(handle);
+            lost
+        })
     }
 
     fn free(&self, locations: &[Location]) {

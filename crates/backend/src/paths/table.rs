@@ -11,7 +11,7 @@
 //! is *dead*, and the migration ends it. A *promoted* one has come from a lower tier and was not loaded since.
 
 use super::PATHS_MAX;
-use crate::mapping::Mapping;
+use crate::mapping::Growing;
 use crate::{Location, StoreError};
 use hinterland_units::PAGE_BYTES;
 use std::io;
@@ -82,7 +82,7 @@ pub(super) enum Outcome {
 
 /// The rows.
 pub(super) struct Table {
-    rows: Mapping,
+    rows: Growing,
     rows_max: Handle,
 }
 
@@ -118,13 +118,19 @@ impl Table {
 
     /// A table of at most so many rows.
     pub(super) fn of(rows_max: Handle) -> io::Result<Table> {
-        Ok(Table { rows: Mapping::reserve(rows_max as usize * size_of::<Row>())?, rows_max })
+        Ok(Table { rows: Growing::reserve(rows_max as usize * size_of::<Row>())?, rows_max })
     }
 
-    /// All rows are in use.
+    /// All rows are in use, or the kernel gives no memory for more.
     pub(super) fn full(&self) -> StoreError {
         let bytes = u64::from(self.rows_max) * PAGE_BYTES as u64;
-        StoreError::Full { url: "far memory".into(), words: None, used_bytes: bytes, capacity_bytes: bytes }
+        let words = self.rows.refusal();
+        StoreError::Full { url: "far memory".into(), words, used_bytes: bytes, capacity_bytes: bytes }
+    }
+
+    /// Whether a row was ever used, or is near one that was: others may not be written to.
+    fn is_writable(&self, handle: Handle) -> bool {
+        self.rows.is_writable(handle as usize * size_of::<Row>())
     }
 
     fn row(&self, handle: Handle) -> &Row {
@@ -134,7 +140,7 @@ impl Table {
         unsafe { &*self.rows.at(handle as usize * size_of::<Row>()).cast::<Row>() }
     }
 
-    /// Enters a page as the youngest of its path; `None` when all rows are in use.
+    /// Enters a page as the youngest of its path; `None` when all rows are in use, or the kernel gives no memory for more.
     pub(super) fn insert(&self, lists: &mut Lists, place: PathLocation) -> Option<Handle> {
         let handle = match lists.free.checked_sub(1) {
             Some(handle) => {
@@ -142,7 +148,7 @@ impl Table {
                 lists.free = self.row(handle).place.load(Relaxed);
                 handle
             }
-            None if lists.high < self.rows_max => {
+            None if lists.high < self.rows_max && self.rows.grow((lists.high as usize + 1) * size_of::<Row>()) => {
                 lists.high += 1;
                 lists.high - 1
             }
@@ -153,16 +159,23 @@ impl Table {
         Some(handle)
     }
 
-    /// Pins a page where it is until `unpin`; `None` if nothing is stored there.
+    /// Pins a page where it is until `unpin`; `None`: nothing is stored there, and it is not pinned.
     pub(super) fn pin(&self, handle: Handle) -> Option<PathLocation> {
-        PathLocation::decode(self.row(handle).place.fetch_add(PIN, Acquire))
+        self.pin_if(handle, |_| true)
     }
 
     /// As `pin`, of a page that is not being moved, nor will be until `unpin`; `None`: it is being moved, or nothing is stored there, and it is
     /// not pinned.
     pub(super) fn pin_still(&self, handle: Handle) -> Option<PathLocation> {
+        self.pin_if(handle, |word| word & MOVING == 0)
+    }
+
+    fn pin_if(&self, handle: Handle, may_be: impl FnOnce(u64) -> bool) -> Option<PathLocation> {
+        if !self.is_writable(handle) {
+            return None;
+        }
         let word = self.row(handle).place.fetch_add(PIN, Acquire);
-        let place = PathLocation::decode(word).filter(|_| word & MOVING == 0);
+        let place = PathLocation::decode(word).filter(|_| may_be(word));
         if place.is_none() {
             self.unpin(handle);
         }

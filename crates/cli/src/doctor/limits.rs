@@ -1,7 +1,8 @@
 //! Resource limits that the program inherits (ulimit).
 
 use super::Check;
-use crate::launch::{ADDRESS_SPACE_BYTES, DATA_BYTES, LEDGER_BYTES};
+use crate::launch::{ADDRESS_SPACE_BYTES, LEDGER_BYTES};
+use hinterland_abi::DATA_BYTES_NEEDED;
 use hinterland_units::ByteCount;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 
@@ -11,8 +12,8 @@ const DESCRIPTORS_MIN: u64 = 256;
 /// All checks of this file.
 pub fn checks() -> Vec<Check> {
     vec![
-        reserved("ulimit -v", "address space", ADDRESS_SPACE_BYTES, soft(Resource::RLIMIT_AS)),
-        reserved("ulimit -d", "private writable memory", DATA_BYTES, soft(Resource::RLIMIT_DATA)),
+        address_space(soft(Resource::RLIMIT_AS)),
+        writable(soft(Resource::RLIMIT_DATA)),
         locked(soft(Resource::RLIMIT_MEMLOCK)),
         descriptors(soft(Resource::RLIMIT_NOFILE)),
         file_length(soft(Resource::RLIMIT_FSIZE)),
@@ -24,16 +25,31 @@ fn soft(resource: Resource) -> Option<u64> {
     getrlimit(resource).ok().map(|(soft, _)| soft).filter(|soft| *soft != RLIM_INFINITY)
 }
 
-/// Address space, of all kinds or private and writable.
-fn reserved(ulimit: &'static str, what: &str, needed: u64, limit: Option<u64>) -> Check {
+/// Address space, of all kinds.
+fn address_space(limit: Option<u64>) -> Check {
     match limit {
-        Some(bytes) if bytes < needed => Check::missing(
-            ulimit,
-            format!("{} of {what}; far memory reserves {}", ByteCount(bytes), ByteCount(needed)),
-            format!("{ulimit} unlimited (no memory is taken by the reservation; --local bounds what is used)"),
+        Some(bytes) if bytes < ADDRESS_SPACE_BYTES => Check::missing(
+            "ulimit -v",
+            format!("{} of address space; far memory reserves {}", ByteCount(bytes), ByteCount(ADDRESS_SPACE_BYTES)),
+            "ulimit -v unlimited (no memory is taken by the reservation; --local bounds what is used)",
         ),
-        Some(bytes) => Check::ok(ulimit, format!("{} of {what}", ByteCount(bytes))),
-        None => Check::ok(ulimit, format!("unlimited {what}")),
+        Some(bytes) => Check::ok("ulimit -v", format!("{} of address space", ByteCount(bytes))),
+        None => Check::ok("ulimit -v", "unlimited address space"),
+    }
+}
+
+/// Private mappings that may be written to: the program's, also what of them is far, and those of far memory.
+fn writable(limit: Option<u64>) -> Check {
+    let needed = ByteCount(DATA_BYTES_NEEDED);
+    let found = |bytes| {
+        format!("{} of private writable memory; far memory needs {needed} beside the program's", ByteCount(bytes))
+    };
+    match limit {
+        Some(bytes) if bytes < DATA_BYTES_NEEDED => {
+            Check::missing("ulimit -d", found(bytes), "ulimit -d unlimited, or a higher limit")
+        }
+        Some(bytes) => Check::ok("ulimit -d", found(bytes)),
+        None => Check::ok("ulimit -d", "unlimited private writable memory"),
     }
 }
 
@@ -78,11 +94,12 @@ mod tests {
     use crate::doctor::Status;
 
     #[test]
-    fn a_small_address_space_is_a_refusal() {
-        for needed in [ADDRESS_SPACE_BYTES, DATA_BYTES] {
-            assert_eq!(reserved("ulimit -v", "address space", needed, Some(64 << 30)).status, Status::Missing);
-            assert_eq!(reserved("ulimit -v", "address space", needed, None).status, Status::Ok);
-        }
+    fn limits_that_are_too_low_are_missing() {
+        assert_eq!([Some(64 << 30), None].map(|limit| address_space(limit).status), [Status::Missing, Status::Ok]);
+        assert_eq!(
+            [Some(64 << 20), Some(64 << 30), None].map(|limit| writable(limit).status),
+            [Status::Missing, Status::Ok, Status::Ok]
+        );
         assert_eq!(descriptors(Some(20)).status, Status::Limited);
         assert_eq!(file_length(Some(1 << 10)).status, Status::Missing);
     }

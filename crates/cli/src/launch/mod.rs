@@ -34,7 +34,7 @@ mod watch;
 
 pub use ledger::LEDGER_BYTES;
 pub use library::{beside, find as find_library};
-pub use readiness::{ADDRESS_SPACE_BYTES, DATA_BYTES, TRAP_REMEDY, can_monitor, remedy as userfaultfd_remedy};
+pub use readiness::{ADDRESS_SPACE_BYTES, TRAP_REMEDY, can_monitor, remedy as userfaultfd_remedy};
 
 use crate::args::RunArgs;
 use crate::config::{self, RunConfig, StatsTarget};
@@ -295,6 +295,7 @@ fn plan(config: &RunConfig, name: &OsStr, file: &Path, search: &OsStr) -> Result
                 Error::NoUserfaultfd { what, .. } => format!("userfaultfd {what}"),
                 Error::NoInline { what, .. } => format!("the inline fault path cannot be used: {what}"),
                 Error::AddressSpace { limit, .. } => format!("the address space is limited to {limit}"),
+                Error::WritableMemory { limit, .. } => format!("private writable memory is limited to {limit}"),
                 Error::Library { what } => what.clone(),
                 _ => return Err(refusal),
             };

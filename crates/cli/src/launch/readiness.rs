@@ -1,16 +1,14 @@
 //! Whether the kernel and the file system give what a managed run needs; if not, what to do.
 
 use crate::error::Error;
-use hinterland_abi::FaultPathName;
+use hinterland_abi::{DATA_BYTES_NEEDED, FaultPathName};
 use hinterland_sys::{FeatureSet, Features, Privilege, seccomp};
 use hinterland_units::ByteCount;
 use nix::sys::resource::{Resource, getrlimit};
 
-/// Address space that far memory reserves: 12 TiB for the far range, and room for its tables.
-pub const ADDRESS_SPACE_BYTES: u64 = (12 << 40) + DATA_BYTES;
-/// Private writable mappings (`RLIMIT_DATA`) that far memory reserves: for each page of the far range 30 bytes of table (28 without a profile) and 16
-/// that say where it is stored; and room for a store.
-pub const DATA_BYTES: u64 = 164 << 30;
+/// Address space that far memory reserves: 12 TiB for the far range; for each page of it 30 bytes of table (28 without a profile) and 16 that say where
+/// it is stored; and room for a store.
+pub const ADDRESS_SPACE_BYTES: u64 = (12 << 40) + (164 << 30);
 
 /// Refuses a machine without the privilege to serve faults on the monitor path.
 pub fn can_monitor(set: FeatureSet) -> Result<(), Error> {
@@ -19,15 +17,12 @@ pub fn can_monitor(set: FeatureSet) -> Result<(), Error> {
 
 /// Refuses a machine without userfaultfd, without the privilege to serve the kernel's own faults, or without address space.
 pub fn check(set: FeatureSet, path: FaultPathName) -> Result<(), Error> {
-    for (resource, needed, what, ulimit) in [
-        (Resource::RLIMIT_AS, ADDRESS_SPACE_BYTES, "the address space", "ulimit -v"),
-        (Resource::RLIMIT_DATA, DATA_BYTES, "private writable memory", "ulimit -d"),
-    ] {
-        if let Ok((soft, _)) = getrlimit(resource)
-            && soft < needed
-        {
-            return Err(Error::AddressSpace { what, ulimit, limit: ByteCount(soft), needed: ByteCount(needed) });
-        }
+    let below = |resource, needed| getrlimit(resource).ok().map(|(soft, _)| soft).filter(|soft| *soft < needed);
+    if let Some(limit) = below(Resource::RLIMIT_AS, ADDRESS_SPACE_BYTES) {
+        return Err(Error::AddressSpace { limit: ByteCount(limit), needed: ByteCount(ADDRESS_SPACE_BYTES) });
+    }
+    if let Some(limit) = below(Resource::RLIMIT_DATA, DATA_BYTES_NEEDED) {
+        return Err(Error::WritableMemory { limit: ByteCount(limit), needed: ByteCount(DATA_BYTES_NEEDED) });
     }
     let features = Features::probe(set);
     let privilege = features.privilege;

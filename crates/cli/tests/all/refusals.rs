@@ -83,8 +83,8 @@ fn a_missing_library_is_refused() {
 
 #[test]
 fn a_small_address_space_is_refused() {
-    for limit in ["-v", "-d"] {
-        let script = format!("ulimit {limit} 10000000; exec {} run -- true", env!("CARGO_BIN_EXE_hinterland"));
+    for (limit, kibibytes) in [("-v", 10_000_000), ("-d", 100_000)] {
+        let script = format!("ulimit {limit} {kibibytes}; exec {} run -- true", env!("CARGO_BIN_EXE_hinterland"));
         let mut command = std::process::Command::new("sh");
         let (ended, _, stderr) = output(command.args(["-c", &script]).env("XDG_CONFIG_HOME", "/nonexistent"));
         assert_eq!(ended.status.code(), Some(125), "{stderr}");

@@ -2,6 +2,9 @@
 //!
 //! Flat arrays over the whole range in lazily populated memory: 28 bytes for each page that was ever touched, one memory
 //! access to reach an entry. A counter for each chunk of 512 pages lets range operations skip what was never touched.
+//!
+//! Invariant: the part of the arrays that a page belongs to is writable before the program may touch the page, and before the page is anything else than
+//! `Untouched`. A part that is not writable reads as zeros: untouched pages, which the program may not touch (decision 0114).
 
 use crate::slot::SwapCached;
 use crate::state::{Entry, State, allowed};
@@ -10,6 +13,7 @@ use crate::sys::sync::atomic::{
     AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::SeqCst,
 };
 use hinterland_sys::SysError;
+use hinterland_sys::parts::{PART_PAGES, Parts};
 use hinterland_units::{PageBytes, PageNo};
 use twox_hash::XxHash3_128;
 
@@ -18,6 +22,9 @@ pub const CHUNK_PAGES: u32 = 512;
 
 /// Pages in a word of a bitmap.
 const WORD_PAGES: usize = 64;
+
+/// Bytes of all arrays for the pages of a part.
+const PART_BYTES: usize = (28 * PART_PAGES + 2 * PART_PAGES / 8 + 4 * PART_PAGES / CHUNK_PAGES) as usize;
 
 /// A 128-bit content hash: integrity check and proof that a page did not change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -33,6 +40,8 @@ impl ContentHash {
 /// See the module.
 pub struct PageTable {
     pages: u32,
+    /// What is writable of the arrays.
+    parts: Parts,
     entries: Words<AtomicU64>,
     /// Two words for each page.
     hashes: Words<AtomicU64>,
@@ -60,17 +69,44 @@ impl PageTable {
         let chunks = n.div_ceil(CHUNK_PAGES as usize);
         Ok(PageTable {
             pages,
-            entries: Words::new(n)?,
-            hashes: Words::new(2 * n)?,
-            slots: Words::new(n)?,
-            chunks: Words::new(chunks)?,
-            open: Words::new(n.div_ceil(WORD_PAGES))?,
-            free: Words::new(n.div_ceil(WORD_PAGES))?,
+            parts: Parts::new(PART_BYTES),
+            entries: Words::read_only(n)?,
+            hashes: Words::read_only(2 * n)?,
+            slots: Words::read_only(n)?,
+            chunks: Words::read_only(chunks)?,
+            open: Words::read_only(n.div_ceil(WORD_PAGES))?,
+            free: Words::read_only(n.div_ceil(WORD_PAGES))?,
             open_first: AtomicU32::new(u32::MAX),
             open_end: AtomicU32::new(0),
             touched_first: AtomicU32::new(u32::MAX),
             touched_end: AtomicU32::new(0),
         })
+    }
+
+    /// Has the parts of the arrays be writable that pages belong to. No lock and nothing allocated: also in a signal handler.
+    ///
+    /// # Errors
+    /// `ENOMEM` when writable memory is limited, or the process has too many mappings.
+    pub fn make_writable(&self, first: PageNo, count: u32) -> Result<(), SysError> {
+        self.parts.make_writable(first.0, count, |pages| {
+            let words = |pages_each: usize| pages.start / pages_each..pages.end / pages_each;
+            self.entries.allow_writes(words(1))?;
+            self.hashes.allow_writes(2 * pages.start..2 * pages.end)?;
+            self.slots.allow_writes(words(1))?;
+            self.chunks.allow_writes(words(CHUNK_PAGES as usize))?;
+            self.open.allow_writes(words(WORD_PAGES))?;
+            self.free.allow_writes(words(WORD_PAGES))
+        })
+    }
+
+    /// The same of a page that comes to have content. It is so already where the library has made the page accessible; others a debugger
+    /// touches, or a program that changed the protection by an instruction of its own.
+    fn make_page_writable(&self, page: PageNo) {
+        if !self.parts.contain(page.0)
+            && let Err(error) = self.make_writable(page, 1)
+        {
+            panic!("{page} was touched, and there is no memory for its entry: {error}");
+        }
     }
 
     fn entry(&self, page: PageNo) -> &AtomicU64 {
@@ -92,6 +128,9 @@ impl PageTable {
     /// The entry as it is now.
     pub(super) fn transition(&self, page: PageNo, from: Entry, to: Entry) -> Result<(), Entry> {
         assert!(allowed(from.state(), to.state()), "{page}: {from:?} cannot become {to:?}");
+        if from.state() == State::Untouched {
+            self.make_page_writable(page);
+        }
         self.entry(page).compare_exchange(from.0, to.0, AcqRel, Acquire).map_err(Entry)?;
         self.count(page, from.state(), to.state());
         Ok(())
@@ -112,12 +151,14 @@ impl PageTable {
     /// Makes a page what no transition makes it, to see what becomes of a touch.
     #[cfg(test)]
     pub(crate) fn force(&self, page: PageNo, entry: Entry) {
+        self.make_page_writable(page);
         self.entry(page).store(entry.0, std::sync::atomic::Ordering::Release);
     }
 
     /// A page that was given up to another kind of mapping is the pager's again, and empty. False: it was never given up.
     pub fn take_back(&self, page: PageNo) -> bool {
-        self.transition(page, Entry::new(State::Foreign), Entry::new(State::Untouched)).is_ok()
+        self.parts.contain(page.0)
+            && self.transition(page, Entry::new(State::Foreign), Entry::new(State::Untouched)).is_ok()
     }
 
     /// Marks a far page, or takes its mark back (0), if its entry still is as it was `seen`.
@@ -185,7 +226,7 @@ impl PageTable {
         }
     }
 
-    /// Notes that the program may touch the pages of a range, or not.
+    /// Notes that the program may touch the pages of a range, which are writable here, or not.
     pub fn set_open(&self, first: PageNo, count: u32, open: bool) {
         if open {
             self.open_first.fetch_min(first.0, Relaxed);
@@ -341,6 +382,7 @@ mod tests {
     #[test]
     fn pages_open_and_close_one_by_one() {
         let table = PageTable::new(1000).unwrap();
+        table.make_writable(PageNo(0), 1000).unwrap();
         let open = |range: std::ops::Range<u32>| range.filter(|p| table.is_open(PageNo(*p))).count();
         table.set_open(PageNo(60), 200, true);
         assert_eq!((open(0..60), open(60..260), open(260..1000)), (0, 200, 0));
@@ -379,9 +421,48 @@ mod tests {
     #[test]
     fn hashes_keep_all_their_bits() {
         let table = PageTable::new(16).unwrap();
+        table.make_writable(PageNo(0), 16).unwrap();
         let hash = ContentHash(0x0123_4567_89ab_cdef_fedc_ba98_7654_3210);
         table.set_hash(PageNo(5), hash);
         assert_eq!(table.hash(PageNo(5)), hash);
         assert_eq!(table.hash(PageNo(4)), ContentHash::default());
+    }
+
+    /// Of 64 GiB one part is writable: the others answer as what was never touched.
+    #[test]
+    fn parts_that_are_read_only_are_untouched_and_closed() {
+        const PART: u32 = PART_PAGES;
+        let table = PageTable::new(16 * PART).unwrap();
+        table.make_writable(PageNo(5 * PART + 3), 9).unwrap();
+        table.set_open(PageNo(5 * PART), PART, true);
+        let page = PageNo(5 * PART + 7);
+        table.transition(page, Entry::new(State::Untouched), Entry::new(State::Fetching)).unwrap();
+        let mut seen = Vec::new();
+        table.for_each_touched(PageNo(0), 16 * PART, |page| seen.push(page));
+        assert_eq!(seen, [page]);
+        assert_eq!([4 * PART, 6 * PART].map(|first| table.any_touched(PageNo(first), PART)), [false; 2]);
+        for other in [0, 5 * PART - 1, 6 * PART, 16 * PART - 1].map(PageNo) {
+            assert_eq!(table.load(other), Entry::new(State::Untouched));
+            assert!(
+                !table.is_open(other) && !table.is_free(other) && !table.must_wait(other) && !table.take_back(other)
+            );
+        }
+        table.set_open(PageNo(0), 16 * PART, false);
+        table.set_free(PageNo(0), 16 * PART, false);
+        let mut open = 0;
+        table.for_each_open(PageNo(0), 16 * PART, |_| {
+            open += 1;
+            true
+        });
+        assert_eq!(open, 0);
+    }
+
+    /// As a debugger does, which reads and writes where the program may not.
+    #[test]
+    fn a_page_that_is_touched_where_nothing_was_made_accessible_is_served_all_the_same() {
+        let table = PageTable::new(16 * PART_PAGES).unwrap();
+        let page = PageNo(9 * PART_PAGES);
+        table.transition(page, Entry::new(State::Untouched), Entry::new(State::Fetching)).unwrap();
+        assert!(!table.complete(page, Entry::new(State::Resident)) && table.any_touched(page, 1));
     }
 }

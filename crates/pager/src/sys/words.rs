@@ -2,6 +2,7 @@
 
 use super::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use hinterland_sys::SysError;
+use std::ops::Range;
 
 /// What may begin as zeros.
 ///
@@ -35,6 +36,24 @@ impl<A: Zeros> Words<A> {
         Ok(Words { start, count, of: std::marker::PhantomData })
     }
 
+    /// So many, none of which may be written to before [`Words::allow_writes`].
+    ///
+    /// # Errors
+    /// `ENOMEM` when the address space is limited.
+    pub(crate) fn read_only(count: usize) -> Result<Words<A>, SysError> {
+        let start = super::Mapping::read_only(count * size_of::<A>())?.start;
+        Ok(Words { start, count, of: std::marker::PhantomData })
+    }
+
+    /// Has some be writable, by their indices: their bytes begin and end at bounds of pages, or with the last one.
+    ///
+    /// # Errors
+    /// `ENOMEM` when writable memory is limited.
+    pub(crate) fn allow_writes(&self, some: Range<usize>) -> Result<(), SysError> {
+        let all = super::Mapping { start: self.start, len: self.count * size_of::<A>() };
+        all.allow_writes(some.start * size_of::<A>()..some.end.min(self.count) * size_of::<A>())
+    }
+
     /// All of them.
     #[inline]
     pub(crate) fn all(&self) -> &[A] {
@@ -57,6 +76,14 @@ pub(crate) struct Words<A>(Vec<A>);
 impl<A: Zeros> Words<A> {
     pub(crate) fn new(count: usize) -> Result<Words<A>, SysError> {
         Ok(Words((0..count).map(|_| A::default()).collect()))
+    }
+
+    pub(crate) fn read_only(count: usize) -> Result<Words<A>, SysError> {
+        Words::new(count)
+    }
+
+    pub(crate) fn allow_writes(&self, _: Range<usize>) -> Result<(), SysError> {
+        Ok(())
     }
 
     pub(crate) fn all(&self) -> &[A] {

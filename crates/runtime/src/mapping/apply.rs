@@ -2,6 +2,7 @@
 
 use super::{Outcome, bits, kernel, lock_form};
 use crate::Pager;
+use crate::kernel_limit;
 use crate::profile;
 use crate::region_map::{self, Attributes, Kind, Locked, RegionMap, Run};
 use hinterland_sys::thread;
@@ -18,11 +19,14 @@ fn pager() -> Result<&'static Pager, i32> {
     crate::pager().ok_or(libc::ENOMEM)
 }
 
-/// The error number of a change of protection. That needs a mapping of the kernel's more where it divides one: says once that there are no more.
+/// The error number of a change of protection. That needs a mapping of the kernel's more where it divides one: says once that there are no more. A
+/// program whose writable memory is limited gets the same answer, as it does natively, and may go on.
 fn refused(error: &io::Error) -> i32 {
     static SAID: AtomicBool = AtomicBool::new(false);
     let errno = errno_of(error);
-    if errno == libc::ENOMEM && !SAID.swap(true, Relaxed) {
+    let is_limited =
+        || kernel_limit::change(libc::RLIMIT_DATA, None).is_ok_and(|limit| limit.rlim_cur != libc::RLIM_INFINITY);
+    if errno == libc::ENOMEM && !is_limited() && !SAID.swap(true, Relaxed) {
         thread::write_stderr(
             "hinterland: the kernel refuses to divide a mapping (ENOMEM): the process probably has as many as vm.max_map_count allows; each \
              hole in far memory is one, so a program with many needs up to twice as many as without Hinterland\n",

@@ -14,8 +14,10 @@ use crate::inline::thread::Thread;
 use crate::region_map;
 use hinterland_abi::profile::{Frame, SITE_FRAMES, SITES_MAX, Site, SiteKind, Waits, key_of_frames};
 use hinterland_pager::{FAR_PAGES, Served, State};
+use hinterland_sys::parts::{PART_PAGES, Parts};
 use hinterland_sys::{Mapping, mem, thread};
 use hinterland_units::{PAGE_BYTES, PageNo};
+use std::ops::{Range, RangeInclusive};
 use std::sync::OnceLock;
 use std::sync::atomic::{
     AtomicBool, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Relaxed, Ordering::Release,
@@ -40,6 +42,8 @@ const _: () = assert!(SITES_MAX < FREED as usize);
 
 static ACTIVE: AtomicBool = AtomicBool::new(false);
 static PAGES: OnceLock<Mapping> = OnceLock::new();
+/// What is writable of the words; the others are 0.
+static PARTS: Parts = Parts::new(PART_PAGES as usize * size_of::<u16>());
 /// Bytes that this process holds of each site.
 static HELD: [AtomicU64; SITES_MAX] = [const { AtomicU64::new(0) }; SITES_MAX];
 
@@ -48,7 +52,7 @@ static HELD: [AtomicU64; SITES_MAX] = [const { AtomicU64::new(0) }; SITES_MAX];
 /// # Errors
 /// There is no address space, in words.
 pub fn begin() -> Result<(), String> {
-    let mapping = Mapping::anonymous(FAR_PAGES as usize * size_of::<u16>()).map_err(|error| error.to_string())?;
+    let mapping = Mapping::read_only(FAR_PAGES as usize * size_of::<u16>()).map_err(|error| error.to_string())?;
     PAGES.get_or_init(|| mapping);
     Ok(())
 }
@@ -72,8 +76,21 @@ pub fn site_of(page: PageNo) -> Option<usize> {
     }
 }
 
+/// Has the words of an allocation's pages be writable. False: there is no memory for them.
+fn make_writable(address: usize, bytes: usize) -> bool {
+    let Some(mapping) = PAGES.get() else { return false };
+    let pages = pages(address, bytes);
+    let bytes = |pages: Range<usize>| pages.start * size_of::<u16>()..pages.end * size_of::<u16>();
+    PARTS
+        .make_writable(*pages.start(), pages.end() - pages.start() + 1, |pages| mapping.allow_writes(bytes(pages)))
+        .is_ok()
+}
+
 /// The pages of an allocation belong to its site, of that number.
 fn mark(address: usize, bytes: usize, number: usize) {
+    if !make_writable(address, bytes) {
+        return;
+    }
     let site = u16::try_from(number + 1).unwrap_or(0);
     let mut begins = BEGINS;
     for word in words(address, bytes) {
@@ -101,8 +118,11 @@ fn unmark(address: usize, bytes: usize, number: usize) {
 
 /// The words of the pages of an allocation, as far as they are kept.
 fn words(address: usize, bytes: usize) -> impl Iterator<Item = &'static AtomicU16> {
-    let pages = region_map::page_of(address)..=region_map::page_of(address + bytes.clamp(1, MARKED_BYTES_MAX) - 1);
-    pages.filter_map(word_of)
+    pages(address, bytes).filter_map(word_of)
+}
+
+fn pages(address: usize, bytes: usize) -> RangeInclusive<u32> {
+    region_map::page_of(address)..=region_map::page_of(address + bytes.clamp(1, MARKED_BYTES_MAX) - 1)
 }
 
 /// An allocation that is watched until it is freed.
@@ -185,7 +205,7 @@ pub(crate) fn unmapped(address: usize, bytes: usize) {
     forget(first, count);
 }
 
-/// Sets the words of pages to 0, without taking memory for words that are 0.
+/// Sets the words of pages to 0, without taking memory for words that are 0, nor writing to them.
 fn forget(first: u32, count: usize) {
     let Some(mapping) = PAGES.get() else { return };
     let begin = mapping.start + first as usize * size_of::<u16>();
@@ -196,7 +216,10 @@ fn forget(first: u32, count: usize) {
     let dropped = !whole.is_empty() && unsafe { mem::drop_pages(whole.start, whole.len()) }.is_ok();
     for word in (begin..end).step_by(size_of::<u16>()).filter(|word| !(dropped && is_whole(*word))) {
         // SAFETY: as in `word_of`.
-        unsafe { &*(word as *const AtomicU16) }.store(0, Relaxed);
+        let word = unsafe { &*(word as *const AtomicU16) };
+        if word.load(Relaxed) != 0 {
+            word.store(0, Relaxed);
+        }
     }
 }
 

@@ -7,6 +7,7 @@ mod children;
 mod compiled;
 mod confined;
 mod control;
+mod data_limit;
 mod decisions;
 mod discovery;
 mod drains;
@@ -131,6 +132,7 @@ pub fn trials() -> Vec<Trial> {
         outside::trials(),
         control::trials(),
         other_runs::trials(),
+        data_limit::trials(),
         balance::trials(),
         trees::trials(),
         snapshots::trials(),

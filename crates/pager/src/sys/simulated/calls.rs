@@ -6,6 +6,7 @@ use super::turns::Wait;
 use super::{Current, current};
 use hinterland_sys::SysError;
 use hinterland_units::PAGE_BYTES;
+use std::ops::Range;
 use std::os::fd::RawFd;
 use std::time::Duration;
 use uffd::{Message, Partial};
@@ -38,6 +39,24 @@ impl Mapping {
         Mapping::of(hinterland_sys::Mapping::anonymous(len))
     }
 
+    pub(crate) fn read_only(len: usize) -> Result<Mapping, SysError> {
+        Mapping::of(hinterland_sys::Mapping::read_only(len))
+    }
+
+    /// No step of the simulation: the pager's own tables are not in its memory.
+    pub(crate) fn allow_writes(self, part: Range<usize>) -> Result<(), SysError> {
+        self.real().allow_writes(part)
+    }
+
+    /// As above.
+    pub(crate) fn make_writable(self, part: Range<usize>) -> Result<(), SysError> {
+        self.real().make_writable(part)
+    }
+
+    fn real(self) -> hinterland_sys::Mapping {
+        hinterland_sys::Mapping { start: self.start, len: self.len }
+    }
+
     pub(crate) fn reserve_at(start: usize, len: usize) -> Result<Mapping, SysError> {
         Mapping::of(hinterland_sys::Mapping::reserve_at(start, len))
     }
@@ -49,7 +68,7 @@ impl Mapping {
     pub(crate) unsafe fn end(self) {
         if current().is_none() {
             // SAFETY: the caller's.
-            unsafe { hinterland_sys::Mapping { start: self.start, len: self.len }.end() };
+            unsafe { self.real().end() };
         }
     }
 

@@ -1,0 +1,77 @@
+/* Lives below a limit on private writable memory (RLIMIT_DATA) that is there when it starts.
+ * usage: data_limit idle             prints VmData, in KiB
+ *        data_limit fill MEBIBYTES   so much in a mapping, a quarter of it on the heap, and in a child
+ *        data_limit reach            maps until it is refused, and goes on */
+#define _GNU_SOURCE
+#include "pattern.h"
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { PIECE_MIB = 8, PIECES = 4096 };
+
+static uint64_t *map(uint64_t mebibytes) {
+    uint64_t *memory = mmap(NULL, mebibytes << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+static int idle(void) {
+    char line[200];
+    FILE *status = fopen("/proc/self/status", "r");
+    while (fgets(line, sizeof line, status))
+        if (strncmp(line, "VmData:", 7) == 0) printf("%lu\n", strtoul(line + 7, NULL, 10));
+    return fclose(status);
+}
+
+static int fill_all(uint64_t mebibytes) {
+    uint64_t *mapped = map(mebibytes);
+    if (!mapped) return 98;
+    fill(mapped, mebibytes * 256, 1);
+    uint64_t *heap = patterned(mebibytes / 4, 2);
+    verify(mapped, mebibytes * 256, 1, "mapping");
+    puts("filled");
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        verify(mapped, mebibytes * 256, 1, "mapping in the child");
+        fill(mapped, mebibytes * 64, 3);
+        verify(mapped, mebibytes * 64, 3, "what the child has written");
+        _exit(7);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    printf("child %d\n", WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+    verify(mapped, mebibytes * 256, 1, "mapping after the fork");
+    verify(heap, mebibytes * 64, 2, "heap");
+    puts("done");
+    return 0;
+}
+
+static int reach(void) {
+    static uint64_t *pieces[PIECES];
+    uint64_t count = 0;
+    while (count < PIECES && (pieces[count] = map(PIECE_MIB))) {
+        fill(pieces[count], PIECE_MIB * 256, count);
+        count++;
+    }
+    printf("refused: %s\n", count < PIECES ? strerror(errno) : "never");
+    printf("heap: %d\n", malloc((size_t)PIECE_MIB * PIECES << 20) != NULL);
+    for (uint64_t piece = 0; piece < count; piece++) verify(pieces[piece], PIECE_MIB * 256, piece, "piece");
+    for (uint64_t piece = 0; piece < count / 2; piece++) munmap(pieces[piece], PIECE_MIB << 20);
+    uint64_t *again = map(PIECE_MIB * 2);
+    printf("again: %d\n", again != NULL);
+    if (again) {
+        fill(again, PIECE_MIB * 2 * 256, 77);
+        verify(again, PIECE_MIB * 2 * 256, 77, "mapped again");
+    }
+    for (uint64_t piece = count / 2; piece < count; piece++) verify(pieces[piece], PIECE_MIB * 256, piece, "piece that stayed");
+    puts(count >= 4 ? "done" : "too few");
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    if (argc > 2 && strcmp(argv[1], "fill") == 0) return fill_all(strtoull(argv[2], NULL, 10));
+    return argc > 1 && strcmp(argv[1], "reach") == 0 ? reach() : idle();
+}

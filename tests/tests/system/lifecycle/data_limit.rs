@@ -1,0 +1,91 @@
+//! A limit on private writable memory (`RLIMIT_DATA`) that was there before the run: far memory counts against it as it is used.
+
+use anyhow::{Context, Result, ensure};
+use hinterland_tests::launch::{Ended, Launch, c_program, launcher};
+use hinterland_tests::suite::Trial;
+use hinterland_tests::{MIB, skips, suite};
+use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// What far memory may take of such a limit before the program uses any: its need as readiness states it (256 MiB), less what is kept for the pager.
+const IDLE_BYTES: u64 = 192 * MIB;
+
+/// The tests of this file.
+pub fn trials() -> Vec<Trial> {
+    let on_both = ["monitor", "inline"].into_iter().flat_map(|path| {
+        let name = |what: &str| format!("lifecycle::data_limit::{what}::{path}");
+        [
+            suite::trial(name("idle"), skips::no_userfaultfd, move || idle(path)),
+            suite::trial(name("fill"), skips::no_userfaultfd, move || fill(path)),
+            suite::trial(name("reach"), skips::no_userfaultfd, move || reach(path)),
+        ]
+    });
+    on_both.collect()
+}
+
+/// Runs `command` below a limit.
+fn limited(test: &str, mut command: Command, bytes: u64) -> Result<Ended> {
+    // SAFETY: the call may be made between fork and exec.
+    unsafe { command.pre_exec(move || Ok(setrlimit(Resource::RLIMIT_DATA, bytes, bytes)?)) };
+    Launch::of(test, command)?.run()
+}
+
+fn natively(test: &str, words: &[&str], bytes: u64) -> Result<Ended> {
+    let mut command = Command::new(c_program("data_limit", &[])?);
+    command.args(words);
+    limited(&format!("data-limit-{test}-natively"), command, bytes)
+}
+
+fn managed(test: &str, flags: &[&str], words: &[&str], bytes: u64) -> Result<Ended> {
+    let mut command = launcher()?;
+    command.arg("run").args(flags).args(["--stats", "stats.json", "--"]).arg(c_program("data_limit", &[])?).args(words);
+    limited(&format!("data-limit-{test}"), command, bytes)
+}
+
+/// `VmData` of a program that has done nothing yet is that of a program, and a bounded part for far memory, whatever that is.
+fn idle(path: &str) -> Result<()> {
+    let told = |ended: &Ended| -> Result<u64> {
+        ended.expect(0, "\n")?;
+        Ok(ended.stdout.trim().parse::<u64>().context("no VmData")? * 1024)
+    };
+    let own = told(&natively(&format!("idle-{path}"), &["idle"], RLIM_INFINITY)?)?;
+    let kinds: [(&str, &[&str]); 3] = [
+        ("compressed", &["--far", "compressed:64G"]),
+        ("tiers", &["--far", "compressed:1G", "--far", "file:far?size=8G"]),
+        ("plain", &["--far", "reference:64G"]),
+    ];
+    for (kind, far) in kinds {
+        let flags = [&["--fault-path", path][..], far].concat();
+        let all = told(&managed(&format!("idle-{path}-{kind}"), &flags, &["idle"], RLIM_INFINITY)?)?;
+        ensure!(all - own < IDLE_BYTES, "{kind}: {} KiB of private writable memory", (all - own) / 1024);
+    }
+    Ok(())
+}
+
+/// Below a limit of as much as it needs natively and far memory needs beside, a program pages, and prints what it prints natively.
+fn fill(path: &str) -> Result<()> {
+    // Natively: 192 MiB in a mapping, 48 on the heap, and what a program has.
+    const OWN_BYTES: u64 = 264 * MIB;
+    let native = natively(&format!("fill-{path}"), &["fill", "192"], OWN_BYTES)?;
+    native.expect(0, "done\n")?;
+    for (kind, far, store_bytes) in [("file", "file:far?size=1G", 0), ("compressed", "compressed:1G", 256 * MIB)] {
+        let flags = ["--local", "32M", "--fault-path", path, "--far", far];
+        let bytes = OWN_BYTES + 256 * MIB + store_bytes;
+        let ended = managed(&format!("fill-{path}-{kind}"), &flags, &["fill", "192"], bytes)?;
+        ended.expect(0, &native.stdout)?.expect_paging()?;
+    }
+    Ok(())
+}
+
+/// A program that reaches the limit is refused more, as natively, and goes on: with what it has, and with what it gives back.
+fn reach(path: &str) -> Result<()> {
+    const LIMIT_BYTES: u64 = 512 * MIB;
+    let native = natively(&format!("reach-{path}"), &["reach"], LIMIT_BYTES)?;
+    native.expect(0, "refused: Cannot allocate memory\nheap: 0\nagain: 1\ndone\n")?;
+    let flags = ["--local", "32M", "--fault-path", path, "--far", "file:far?size=1G"];
+    let ended = managed(&format!("reach-{path}"), &flags, &["reach"], LIMIT_BYTES)?;
+    ended.expect(0, &native.stdout)?.expect_paging()?;
+    ensure!(!ended.stderr.contains("max_map_count"), "the limit is taken for another one: {}", ended.stderr);
+    Ok(())
+}
