@@ -1,12 +1,14 @@
 /* Lives below a limit on private writable memory (RLIMIT_DATA) that is there when it starts.
  * usage: data_limit idle             prints VmData, in KiB
  *        data_limit fill MEBIBYTES   so much in a mapping, a quarter of it on the heap, and in a child
- *        data_limit reach            maps until it is refused, and goes on */
+ *        data_limit reach            maps until it is refused, and goes on
+ *        data_limit raise MEBIBYTES  is refused so much, raises its limit to four times that, and has it */
 #define _GNU_SOURCE
 #include "pattern.h"
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -71,7 +73,24 @@ static int reach(void) {
     return 0;
 }
 
+static int raise_limit(uint64_t mebibytes) {
+    struct rlimit limit;
+    getrlimit(RLIMIT_DATA, &limit);
+    printf("%lu MiB, refused %d\n", limit.rlim_cur >> 20, map(mebibytes) == NULL);
+    limit.rlim_cur = mebibytes << 22;
+    printf("raised %d\n", setrlimit(RLIMIT_DATA, &limit) == 0);
+    getrlimit(RLIMIT_DATA, &limit);
+    uint64_t *memory = map(mebibytes);
+    printf("%lu MiB, refused %d\n", limit.rlim_cur >> 20, memory == NULL);
+    if (!memory) return 98;
+    fill(memory, mebibytes * 256, 1);
+    verify(memory, mebibytes * 256, 1, "mapping");
+    puts("done");
+    return 0;
+}
+
 int main(int argc, char **argv) {
     if (argc > 2 && strcmp(argv[1], "fill") == 0) return fill_all(strtoull(argv[2], NULL, 10));
+    if (argc > 2 && strcmp(argv[1], "raise") == 0) return raise_limit(strtoull(argv[2], NULL, 10));
     return argc > 1 && strcmp(argv[1], "reach") == 0 ? reach() : idle();
 }

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use hinterland_tests::launch::{Ended, Launch, c_program, launcher};
 use hinterland_tests::suite::Trial;
 use hinterland_tests::{MIB, skips, suite};
-use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -19,15 +19,17 @@ pub fn trials() -> Vec<Trial> {
             suite::trial(name("idle"), skips::no_userfaultfd, move || idle(path)),
             suite::trial(name("fill"), skips::no_userfaultfd, move || fill(path)),
             suite::trial(name("reach"), skips::no_userfaultfd, move || reach(path)),
+            suite::trial(name("raise"), skips::no_userfaultfd, move || raise(path)),
         ]
     });
     on_both.collect()
 }
 
-/// Runs `command` below a limit.
+/// Runs `command` below a soft limit, which it may raise.
 fn limited(test: &str, mut command: Command, bytes: u64) -> Result<Ended> {
+    let (_, hard) = getrlimit(Resource::RLIMIT_DATA)?;
     // SAFETY: the call may be made between fork and exec.
-    unsafe { command.pre_exec(move || Ok(setrlimit(Resource::RLIMIT_DATA, bytes, bytes)?)) };
+    unsafe { command.pre_exec(move || Ok(setrlimit(Resource::RLIMIT_DATA, bytes.min(hard), hard)?)) };
     Launch::of(test, command)?.run()
 }
 
@@ -87,5 +89,16 @@ fn reach(path: &str) -> Result<()> {
     let ended = managed(&format!("reach-{path}"), &flags, &["reach"], LIMIT_BYTES)?;
     ended.expect(0, &native.stdout)?.expect_paging()?;
     ensure!(!ended.stderr.contains("max_map_count"), "the limit is taken for another one: {}", ended.stderr);
+    Ok(())
+}
+
+/// A limit that is there before the run, and that the program raises, is raised.
+fn raise(path: &str) -> Result<()> {
+    const LIMIT_BYTES: u64 = 300 * MIB;
+    let native = natively(&format!("raise-{path}"), &["raise", "384"], LIMIT_BYTES)?;
+    native.expect(0, "300 MiB, refused 1\nraised 1\n1536 MiB, refused 0\ndone\n")?;
+    let flags = ["--local", "32M", "--fault-path", path, "--far", "file:far?size=1G"];
+    let ended = managed(&format!("raise-{path}"), &flags, &["raise", "384"], LIMIT_BYTES)?;
+    ended.expect(0, &native.stdout)?.expect_paging()?;
     Ok(())
 }
