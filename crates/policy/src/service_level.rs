@@ -67,10 +67,10 @@ struct Lasting {
 
 impl Lasting {
     fn see(&mut self, now: bool, clock: f64) {
+        let long = if now { SHORT_SECONDS } else { ENOUGH_SECONDS };
         if now == self.is {
             self.otherwise_since = None;
-        } else if clock - *self.otherwise_since.get_or_insert(clock) >= if now { SHORT_SECONDS } else { ENOUGH_SECONDS }
-        {
+        } else if clock - *self.otherwise_since.get_or_insert(clock) >= long {
             *self = Lasting { is: now, otherwise_since: None };
         }
     }

@@ -99,12 +99,7 @@ impl<'a> Control<'a> {
         };
         let ceiling = config.local_bytes().filter(|_| is_managed);
         let keeper = config.slowdown.zip(ceiling).map(|(slowdown, ceiling)| Keeper::new(slowdown, ceiling.0));
-        let other_runs = is_managed.then(OtherRuns::begin);
-        // Where there is no place for the socket, there is none for the file.
-        if let Some(Err(error)) = other_runs.as_ref().filter(|_| clients.is_ok()) {
-            complain(format_args!("warning: this run and others will not know of each other: {error}"));
-        }
-        let other_runs = other_runs.and_then(Result::ok);
+        let other_runs = is_managed.then(OtherRuns::begin).flatten();
         Control { clients: clients.ok().map(Clients::new), handover, about, keeper, other_runs }
     }
 

@@ -9,9 +9,9 @@
 //! ```
 
 use crate::control::{Share, ShareFile};
+use crate::error::complain;
 use crate::host::{CgroupLimit, Host};
 use hinterland_policy::{MachineShare, RunMemory};
-use std::io;
 use std::time::{Duration, Instant};
 
 /// Between two times that a run says what it holds.
@@ -48,13 +48,12 @@ impl Beside {
 }
 
 impl OtherRuns {
-    /// Makes this launcher's file.
-    ///
-    /// # Errors
-    /// It cannot be made.
-    pub fn begin() -> io::Result<OtherRuns> {
-        let file = ShareFile::create(nix::unistd::getpid().as_raw())?;
-        Ok(OtherRuns { file, due: Instant::now() + INTERVAL, bounds: Bounds::default() })
+    /// Makes this launcher's file; one that cannot be made is said, and the run goes on as if it were alone.
+    pub fn begin() -> Option<OtherRuns> {
+        let file = ShareFile::create(nix::unistd::getpid().as_raw()).map_err(|error| {
+            complain(format_args!("warning: this run and others will not know of each other: {error}"));
+        });
+        Some(OtherRuns { file: file.ok()?, due: Instant::now() + INTERVAL, bounds: Bounds::default() })
     }
 
     /// When to say the next time what a run without a service level holds.
