@@ -2,7 +2,8 @@
  * usage: data_limit idle             prints VmData, in KiB
  *        data_limit fill MEBIBYTES   so much in a mapping, a quarter of it on the heap, and in a child
  *        data_limit reach            maps until it is refused, and goes on
- *        data_limit raise MEBIBYTES  is refused so much, raises its limit to four times that, and has it */
+ *        data_limit raise MEBIBYTES  is refused so much, raises its limit to four times that, and has it
+ *        data_limit spread MEBIBYTES limits itself to so much, and uses a little of each 4 GiB of a reservation */
 #define _GNU_SOURCE
 #include "pattern.h"
 #include <errno.h>
@@ -14,9 +15,13 @@
 
 enum { PIECE_MIB = 8, PIECES = 4096 };
 
-static uint64_t *map(uint64_t mebibytes) {
-    uint64_t *memory = mmap(NULL, mebibytes << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+static uint64_t *map_bytes(size_t bytes) {
+    uint64_t *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     return memory == MAP_FAILED ? NULL : memory;
+}
+
+static uint64_t *map(uint64_t mebibytes) {
+    return map_bytes(mebibytes << 20);
 }
 
 static int idle(void) {
@@ -58,6 +63,8 @@ static int reach(void) {
         fill(pieces[count], PIECE_MIB * 256, count);
         count++;
     }
+    /* The last of it, page by page. */
+    for (uint64_t *page; (page = map_bytes(4096));) *page = 1;
     printf("refused: %s\n", count < PIECES ? strerror(errno) : "never");
     printf("heap: %d\n", malloc((size_t)PIECE_MIB * PIECES << 20) != NULL);
     for (uint64_t piece = 0; piece < count; piece++) verify(pieces[piece], PIECE_MIB * 256, piece, "piece");
@@ -89,8 +96,30 @@ static int raise_limit(uint64_t mebibytes) {
     return 0;
 }
 
+static int spread(uint64_t mebibytes) {
+    enum { PLACES = 16 };
+    const size_t step = (size_t)4 << 30, bytes = 1 << 20;
+    struct rlimit limit;
+    getrlimit(RLIMIT_DATA, &limit);
+    limit.rlim_cur = mebibytes << 20;
+    printf("set %d\n", setrlimit(RLIMIT_DATA, &limit) == 0);
+    char *all = mmap(NULL, PLACES * step, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (all == MAP_FAILED) return 98;
+    int had = 0;
+    for (int place = 0; place < PLACES; place++)
+        if (mprotect(all + place * step, bytes, PROT_READ | PROT_WRITE) == 0) {
+            fill((uint64_t *)(all + place * step), bytes / 4096, place);
+            had++;
+        }
+    for (int place = 0; place < had; place++) verify((uint64_t *)(all + place * step), bytes / 4096, place, "place");
+    printf("had %d, refused %d\n", had, map(mebibytes) == NULL);
+    puts("done");
+    return 0;
+}
+
 int main(int argc, char **argv) {
     if (argc > 2 && strcmp(argv[1], "fill") == 0) return fill_all(strtoull(argv[2], NULL, 10));
     if (argc > 2 && strcmp(argv[1], "raise") == 0) return raise_limit(strtoull(argv[2], NULL, 10));
+    if (argc > 2 && strcmp(argv[1], "spread") == 0) return spread(strtoull(argv[2], NULL, 10));
     return argc > 1 && strcmp(argv[1], "reach") == 0 ? reach() : idle();
 }
