@@ -6,7 +6,7 @@
 //! ```
 //! A thread is bound to a far arena at its first allocation, so its automatic thread cache serves far objects. Whether it is
 //! bound is not asked beforehand: an unbound thread gets an object from arena 0, which the address tells; only then is the
-//! thread bound and the object exchanged.
+//! thread bound and the object exchanged. Before a large object it is asked.
 //!
 //! jemalloc never reads or writes memory that is free (arena bitmaps and extent headers lie outside), so a freed page that
 //! was evicted is not fetched until it is used again.
@@ -190,7 +190,7 @@ fn next_arena() -> Option<c_uint> {
 /// Allocates far memory; null when there is none. (Near memory of glibc's for a thread that is ending: see `exchange`.)
 #[inline]
 pub fn allocate(bytes: usize) -> *mut c_void {
-    let bytes = request(bytes);
+    let bytes = request_bound(bytes);
     // SAFETY: any size may be asked for.
     let pointer = unsafe { je::malloc(bytes) };
     if is_far(pointer) { pointer } else { exchange(pointer, bytes, 16, false) }
@@ -199,7 +199,7 @@ pub fn allocate(bytes: usize) -> *mut c_void {
 /// As `allocate`, all zeros; overwrites what it reuses.
 #[inline]
 pub fn allocate_zeroed(bytes: usize) -> *mut c_void {
-    let bytes = request(bytes);
+    let bytes = request_bound(bytes);
     // SAFETY: any size may be asked for.
     let pointer = unsafe { je::calloc(1, bytes) };
     if is_far(pointer) { pointer } else { exchange(pointer, bytes, 16, true) }
@@ -207,7 +207,7 @@ pub fn allocate_zeroed(bytes: usize) -> *mut c_void {
 
 /// As `allocate`, the address a multiple of `alignment`, a power of two.
 pub fn allocate_aligned(alignment: usize, bytes: usize) -> *mut c_void {
-    let bytes = request(bytes);
+    let bytes = request_bound(bytes);
     // SAFETY: the alignment is a power of two and the size is not 0.
     let pointer = unsafe { je::mallocx(bytes, je::MALLOCX_ALIGN(alignment)) };
     if is_far(pointer) { pointer } else { exchange(pointer, bytes, alignment, false) }
@@ -275,6 +275,33 @@ pub const WHOLE_PAGES_BYTES: usize = 32 << 10;
 #[inline]
 fn request(bytes: usize) -> usize {
     if bytes < WHOLE_PAGES_BYTES { bytes.max(16) } else { bytes.checked_next_multiple_of(PAGE_BYTES).unwrap_or(bytes) }
+}
+
+/// From this size on an object is not exchanged: arena 0 would keep the near one's pages for another, writable, and beside those of the far one they
+/// can be more than the limit on writable memory.
+const LARGE_BYTES: usize = 1 << 20;
+
+/// As `request`, by a thread that is bound if the object is large.
+#[inline]
+fn request_bound(bytes: usize) -> usize {
+    let bytes = request(bytes);
+    if bytes >= LARGE_BYTES {
+        bind_first();
+    }
+    bytes
+}
+
+/// Binds the calling thread, if it is not bound.
+#[inline(never)]
+fn bind_first() {
+    let (mut arena, mut len): (c_uint, usize) = (0, size_of::<c_uint>());
+    // SAFETY: the name is a C string, and there is room for the value, which has the size that the name has.
+    let asked = unsafe {
+        je::mallctl(c"thread.arena".as_ptr(), (&raw mut arena).cast(), &raw mut len, std::ptr::null_mut(), 0)
+    };
+    if asked == 0 && arena == 0 {
+        bind();
+    }
 }
 
 /// Exchanges an object that arena 0 gave for a far one, and binds the thread, so that this stays the exception.

@@ -1,6 +1,6 @@
 /* Lives below a limit on private writable memory (RLIMIT_DATA) that is there when it starts.
  * usage: data_limit idle             prints VmData, in KiB
- *        data_limit fill MEBIBYTES   so much in a mapping, a quarter of it on the heap, and in a child
+ *        data_limit fill MEBIBYTES   so much on the heap, a quarter of it in a mapping, and in a child
  *        data_limit reach            maps until it is refused, and goes on
  *        data_limit raise MEBIBYTES  is refused so much, raises its limit to four times that, and has it
  *        data_limit spread MEBIBYTES limits itself to so much, and uses a little of each 4 GiB of a reservation */
@@ -33,25 +33,24 @@ static int idle(void) {
 }
 
 static int fill_all(uint64_t mebibytes) {
-    uint64_t *mapped = map(mebibytes);
+    uint64_t *heap = patterned(mebibytes, 2), *mapped = map(mebibytes / 4);
     if (!mapped) return 98;
-    fill(mapped, mebibytes * 256, 1);
-    uint64_t *heap = patterned(mebibytes / 4, 2);
-    verify(mapped, mebibytes * 256, 1, "mapping");
+    fill(mapped, mebibytes * 64, 1);
+    verify(heap, mebibytes * 256, 2, "heap");
     puts("filled");
     fflush(stdout);
     pid_t child = fork();
     if (child == 0) {
-        verify(mapped, mebibytes * 256, 1, "mapping in the child");
-        fill(mapped, mebibytes * 64, 3);
-        verify(mapped, mebibytes * 64, 3, "what the child has written");
+        verify(heap, mebibytes * 256, 2, "heap in the child");
+        fill(heap, mebibytes * 64, 3);
+        verify(heap, mebibytes * 64, 3, "what the child has written");
         _exit(7);
     }
     int status = 0;
     waitpid(child, &status, 0);
     printf("child %d\n", WIFEXITED(status) ? WEXITSTATUS(status) : -1);
-    verify(mapped, mebibytes * 256, 1, "mapping after the fork");
-    verify(heap, mebibytes * 64, 2, "heap");
+    verify(heap, mebibytes * 256, 2, "heap after the fork");
+    verify(mapped, mebibytes * 64, 1, "mapping");
     puts("done");
     return 0;
 }

@@ -68,7 +68,7 @@ fn idle(path: &str) -> Result<()> {
 
 /// Below a limit of as much as it needs natively and far memory needs beside, a program pages, and prints what it prints natively.
 fn fill(path: &str) -> Result<()> {
-    // Natively: 192 MiB in a mapping, 48 on the heap, and what a program has.
+    // Natively: 192 MiB on the heap, 48 in a mapping, and what a program has.
     const OWN_BYTES: u64 = 264 * MIB;
     let native = natively(&format!("fill-{path}"), &["fill", "192"], OWN_BYTES)?;
     native.expect(0, "done\n")?;
