@@ -23,10 +23,10 @@ fn full() -> Stdio {
     fs::File::options().write(true).open("/dev/full").expect("the device").into()
 }
 
-/// `hinterland ARGUMENTS` in a directory that has a trace.
+/// `hinterland ARGUMENTS` in a directory that has a trace, and of whose user there is no other run.
 fn command(directory: &Path, arguments: &[&str]) -> Command {
     let mut command = hinterland();
-    command.args(arguments).current_dir(directory);
+    command.args(arguments).current_dir(directory).env("XDG_RUNTIME_DIR", directory);
     command
 }
 
