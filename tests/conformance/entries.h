@@ -18,6 +18,7 @@ struct entry {
     size_t in_size;
     enum kind kind;
     void (*before)(void); // makes that the call has something to find
+    void (*after)(void); // ends what that has begun
 };
 
 static long call(const struct entry *entry, void *at) {
@@ -25,7 +26,11 @@ static long call(const struct entry *entry, void *at) {
     for (int i = 0; i < 6; i++) a[i] = entry->arguments[i] == P ? (long)at : entry->arguments[i];
     if (entry->before) entry->before();
     errno = 0;
-    return syscall(entry->number, a[0], a[1], a[2], a[3], a[4], a[5]);
+    long answer = syscall(entry->number, a[0], a[1], a[2], a[3], a[4], a[5]);
+    int error = errno;
+    if (entry->after) entry->after();
+    errno = error;
+    return answer;
 }
 
 // Whether an answer is the one that plain memory gave, whose bytes are at `expected`.

@@ -64,7 +64,8 @@ static void empty_queue(void) {
     while (mq_getattr(posts, &state), state.mq_curmsgs) mq_receive(posts, text, 64, NULL);
 }
 static void ask_for_nothing(void) { mq_notify(posts, NULL); }
-static void interrupt(void) { setitimer(ITIMER_REAL, &(struct itimerval){{0, 0}, {0, 3000}}, NULL); }
+// Again and again: on a busy machine the first signal may come before the call.
+static void interrupt(void) { setitimer(ITIMER_REAL, &(struct itimerval){{0, 3000}, {0, 3000}}, NULL); }
 static void quiet_timer(void) { setitimer(ITIMER_REAL, &(struct itimerval){}, NULL); }
 static void post_signal(void) { raise(SIGUSR1); }
 static void end_a_child(void) {
@@ -228,8 +229,8 @@ static void waits(void) {
         {CALL_OF(ppoll, (long)&polled, 1, 0, P, 8), IN(mask)}, {CALL_OF(epoll_pwait, epoll, OTHER, 4, 0, P, 8), IN(mask)},
         {CALL_OF(epoll_pwait2, epoll, P, 4, (long)&zero, 0, 8), .size = 48}, {CALL_OF(epoll_pwait2, epoll, OTHER, 4, P, 0, 8), IN(zero)},
         {CALL_OF(epoll_pwait2, epoll, OTHER, 4, (long)&zero, P, 8), IN(mask)},
-        {CALL_OF(nanosleep, (long)&later, P), .size = 16, .kind = ANY, .before = interrupt},
-        {CALL_OF(clock_nanosleep, CLOCK_MONOTONIC, 0, (long)&later, P), .size = 16, .kind = ANY, .before = interrupt},
+        {CALL_OF(nanosleep, (long)&later, P), .size = 16, .kind = ANY, .before = interrupt, .after = quiet_timer},
+        {CALL_OF(clock_nanosleep, CLOCK_MONOTONIC, 0, (long)&later, P), .size = 16, .kind = ANY, .before = interrupt, .after = quiet_timer},
         {CALL_OF(wait4, -1, OTHER, 0, P), .size = 144, .kind = ANY, .before = end_a_child},
         {CALL_OF(waitid, P_ALL, 0, OTHER, WEXITED, P), .size = 144, .kind = ANY, .before = end_a_child},
         {CALL_OF(futex, OTHER, FUTEX_REQUEUE, 1, 1, P, 0), .size = 4}, {CALL_OF(futex_wake, P, ~0u, 1, 2), .size = 4},
@@ -249,7 +250,7 @@ static void signals(void) {
         {CALL_OF(rt_sigtimedwait, P, 0, (long)&zero, 8), IN(one), .before = post_signal},
         {CALL_OF(rt_sigtimedwait, (long)&one, P, (long)&zero, 8), .size = 128, .before = post_signal},
         {CALL_OF(rt_sigtimedwait, (long)&one, 0, P, 8), IN(zero), .before = post_signal},
-        {CALL_OF(rt_sigsuspend, P, 8), IN(one), .before = interrupt}, {CALL_OF(rt_sigqueueinfo, getpid(), 0, P), IN(sent)},
+        {CALL_OF(rt_sigsuspend, P, 8), IN(one), .before = interrupt, .after = quiet_timer}, {CALL_OF(rt_sigqueueinfo, getpid(), 0, P), IN(sent)},
         {CALL_OF(rt_tgsigqueueinfo, getpid(), gettid(), 0, P), IN(sent)}, {CALL_OF(pidfd_send_signal, self, 0, P, 0), IN(sent)},
         {CALL_OF(signalfd, -1, P, 8), IN(one), .kind = FD}, {CALL_OF(signalfd4, -1, P, 8, 0), IN(one), .kind = FD});
 }
