@@ -1,4 +1,4 @@
-//! How a file begins, by which its kind is told.
+//! The magic numbers at the beginnings of files, which tell their kinds.
 
 use std::fs::File;
 use std::io::Read;

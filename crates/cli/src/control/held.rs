@@ -24,10 +24,17 @@ pub fn hold(file: &File) -> io::Result<()> {
     fcntl(file, FcntlArg::F_OFD_SETLK(&whole(libc::F_WRLCK))).map(drop).map_err(io::Error::from)
 }
 
+/// Opens a file that another process may hold, to look at it: whatever lies there, the open waits for nothing and follows no link.
+///
+/// # Errors
+/// There is none, or it cannot be read.
+pub fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)
+}
+
 /// Whether a process holds the file at a path, as far as can be told: one that cannot be looked at is held.
 pub fn is_held(path: &Path) -> bool {
-    let open = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);
-    open.map_or_else(|error| error.kind() != io::ErrorKind::NotFound, |file| is_held_open(&file))
+    open(path).map_or_else(|error| error.kind() != io::ErrorKind::NotFound, |file| is_held_open(&file))
 }
 
 /// The same of an open file.

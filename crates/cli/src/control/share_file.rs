@@ -6,7 +6,7 @@
 //! ```
 //! Words of 64 bits, little-endian. A row that is read while it is written does not have its sum, and is read again.
 
-use super::held::{hold, is_held_open};
+use super::held::{hold, is_held_open, open};
 use super::place::{Entry, Place, SHARE};
 use hinterland_policy::RunMemory;
 use std::fs::{File, OpenOptions};
@@ -95,11 +95,9 @@ impl ShareFile {
     pub fn others(&self) -> Vec<Share> {
         let place = self.entry.place();
         let names = place.entries().into_iter().map(|(name, _)| name).filter(|name| name.ends_with(SHARE));
-        let open = |name: String| {
-            OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(place.at(&name)).ok()
-        };
         let is_own = |file: &File| file.metadata().is_ok_and(|data| data.ino() == self.entry.inode());
-        let others = names.filter_map(open).filter(|file| !is_own(file) && is_held_open(file));
+        let files = names.filter_map(|name| open(&place.at(&name)).ok());
+        let others = files.filter(|file| !is_own(file) && is_held_open(file));
         others.filter_map(|file| Share::read(&file)).collect()
     }
 }

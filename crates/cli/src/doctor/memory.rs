@@ -27,7 +27,7 @@ fn cgroup(host: &Host) -> Check {
         Some(limit) => {
             let version = if limit.version == CgroupVersion::V1 { "version 1" } else { "version 2" };
             let found = format!("{} ({version}, {})", ByteCount(limit.bytes), limit.file.display());
-            if ByteCount(limit.bytes / 5 * 4) < Budget::FLOOR {
+            if ByteCount(Host::for_local(limit.bytes)) < Budget::FLOOR {
                 return Check::missing(
                     "cgroup limit",
                     format!("{found}: 80 % of it is below the smallest budget, {}", Budget::FLOOR),

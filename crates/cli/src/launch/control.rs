@@ -99,7 +99,7 @@ impl<'a> Control<'a> {
         };
         let ceiling = config.local_bytes().filter(|_| is_managed);
         let keeper = config.slowdown.zip(ceiling).map(|(slowdown, ceiling)| Keeper::new(slowdown, ceiling.0));
-        let other_runs = is_managed.then(OtherRuns::begin).flatten();
+        let other_runs = is_managed.then(OtherRuns::begin);
         Control { clients: clients.ok().map(Clients::new), handover, about, keeper, other_runs }
     }
 
@@ -114,7 +114,7 @@ impl<'a> Control<'a> {
         let clients = self.clients.as_ref().and_then(|clients| clients.due(Instant::now()));
         let handover = self.handover.as_ref().and_then(Handover::due);
         let keeper = self.keeper.as_ref().map(Keeper::due);
-        let other_runs = self.other_runs.as_ref().map(OtherRuns::due).filter(|_| keeper.is_none());
+        let other_runs = self.other_runs.as_ref().and_then(OtherRuns::due).filter(|_| keeper.is_none());
         clients.into_iter().chain(handover).chain(keeper).chain(other_runs).min()
     }
 
@@ -137,7 +137,7 @@ impl<'a> Control<'a> {
         let Control { keeper, other_runs, about, .. } = self;
         let (now, host) = (Instant::now(), about.host);
         let Some(keeper) = keeper else {
-            if let Some(runs) = other_runs.as_mut().filter(|runs| runs.due() <= now) {
+            if let Some(runs) = other_runs.as_mut().filter(|runs| runs.due().is_some_and(|due| due <= now)) {
                 let of_row = |row: &RowFigures| row.now.counted_local_bytes;
                 runs.say(host, || collect::live_rows(ledger, liveness).iter().map(of_row).sum());
             }

@@ -12,6 +12,8 @@ use crate::control::{Share, ShareFile};
 use crate::error::complain;
 use crate::host::{CgroupLimit, Host};
 use hinterland_policy::{MachineShare, RunMemory};
+use std::cell::OnceCell;
+use std::io;
 use std::time::{Duration, Instant};
 
 /// Between two times that a run says what it holds.
@@ -21,7 +23,8 @@ const TIME_SHARE: u32 = 200;
 
 /// See the module.
 pub struct OtherRuns {
-    file: ShareFile,
+    /// This launcher's; made when there is something to say, so that no start waits for it. `None`: it could not be made.
+    file: OnceCell<Option<ShareFile>>,
     due: Instant,
     bounds: Bounds,
 }
@@ -48,17 +51,27 @@ impl Beside {
 }
 
 impl OtherRuns {
-    /// Makes this launcher's file; one that cannot be made is said, and the run goes on as if it were alone.
-    pub fn begin() -> Option<OtherRuns> {
-        let file = ShareFile::create(nix::unistd::getpid().as_raw()).map_err(|error| {
-            complain(format_args!("warning: this run and others will not know of each other: {error}"));
-        });
-        Some(OtherRuns { file: file.ok()?, due: Instant::now() + INTERVAL, bounds: Bounds::default() })
+    /// Says nothing yet.
+    pub fn begin() -> OtherRuns {
+        OtherRuns { file: OnceCell::new(), due: Instant::now() + INTERVAL, bounds: Bounds::default() }
     }
 
-    /// When to say the next time what a run without a service level holds.
-    pub fn due(&self) -> Instant {
-        self.due
+    /// This launcher's file; one that cannot be made is said, and the run goes on as if it were alone.
+    fn file(&self) -> Option<&ShareFile> {
+        let create = || {
+            let made = ShareFile::create(nix::unistd::getpid().as_raw());
+            let say = |error: &io::Error| {
+                complain(format_args!("warning: this run and others will not know of each other: {error}"));
+            };
+            made.inspect_err(say).ok()
+        };
+        self.file.get_or_init(create).as_ref()
+    }
+
+    /// When to say the next time what a run without a service level holds; `None`: there is no file.
+    pub fn due(&self) -> Option<Instant> {
+        let is_refused = matches!(self.file.get(), Some(None));
+        (!is_refused).then_some(self.due)
     }
 
     /// Says what the run holds, which is to be found; it has no service level.
@@ -73,15 +86,16 @@ impl OtherRuns {
     pub fn look(&mut self, host: &Host, memory: RunMemory) -> Beside {
         let limit = host.cgroup_limit();
         let own = self.write(host, memory, limit.as_ref());
+        let Some(others) = self.file().map(ShareFile::others) else { return Beside::NONE };
         let available = host.memory().map(|memory| memory.available_bytes);
-        self.bounds.find(own, self.file.others(), available, limit.map(|limit| limit.bytes))
+        self.bounds.find(own, others, available, limit.map(|limit| limit.bytes))
     }
 
     fn write(&self, host: &Host, memory: RunMemory, limit: Option<&CgroupLimit>) -> Share {
         let cgroup = limit.and_then(|limit| host.cgroup_inode(limit)).unwrap_or(0);
         let share = Share { memory, cgroup };
         // Where the file system is full, the others have what was said before.
-        let _ = self.file.write(&share);
+        let _ = self.file().map(|file| file.write(&share));
         share
     }
 }

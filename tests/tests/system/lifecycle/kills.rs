@@ -53,6 +53,9 @@ fn killed_launcher_of(test: &str, options: &[&str], words: &[&str]) -> Result<()
     let below = running.below();
     ensure!(!below.is_empty(), "the launcher has no program below it");
     let directory = running.directory.clone();
+    let folder = directory.join("tmp/hinterland");
+    // The share comes when the run first has something to say.
+    suite::wait_until("the launcher's entries", || Ok(std::fs::read_dir(&folder)?.count() == 3))?;
     running.signal(Signal::SIGKILL)?;
     wait_until_gone(&below)?;
     running.end()?;
