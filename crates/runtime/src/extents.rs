@@ -4,7 +4,7 @@
 //! No hook of jemalloc's is called when an extent is freed, or reused before its time has come, so the linker puts these functions in the
 //! place of its own (`--wrap`, `build.rs`). An extent is marked before jemalloc may give it to somebody, and unmarked before somebody has it.
 //!
-//! Sources: jemalloc 5.3.1 `src/pac.c` (who calls them), `src/extent.c`, `include/jemalloc/internal/edata.h`.
+//! Sources: jemalloc 5.3.1 `src/pac.c` (who calls them), `src/extent.c`, `src/eset.c`, `src/base.c`, `include/jemalloc/internal/edata.h`.
 
 use crate::region_map;
 use hinterland_units::{PAGE_BYTES, PageNo};
@@ -141,4 +141,15 @@ unsafe extern "C" fn __wrap__rjem_je_ecache_dalloc(
         (*extent).is_freed();
         __real__rjem_je_ecache_dalloc(thread, pac, hooks, cache, extent);
     }
+}
+
+/// The heaps of an arena's free extents begin as zeros, and so does their memory, which is fresh from the kernel (`base_alloc`). jemalloc
+/// writes the zeros all the same, which takes a page fault for each of some fifty pages with the size classes of `jemalloc/internal/sc.h`:
+/// in every start, and in every thread that gets an arena. The state, which it sets too, is for its assertions alone.
+#[unsafe(no_mangle)]
+extern "C" fn __wrap__rjem_je_eset_init(heaps: *const u8, _state: libc::c_uint) {
+    /// Less than what jemalloc writes: a heap of 48 bytes for each size class.
+    const LOOKED_AT_BYTES: usize = 16 << 10;
+    // SAFETY: the caller's memory, which has no other reader or writer yet.
+    debug_assert!(unsafe { std::slice::from_raw_parts(heaps, LOOKED_AT_BYTES) }.iter().all(|byte| *byte == 0));
 }

@@ -112,11 +112,19 @@ pub fn leaving(code: i32) {
 /// Waits until no thread but ours is left, and ends the process then; returns when it should stop before. For a thread of ours that does
 /// nothing else.
 pub fn watch(should_stop: impl Fn() -> bool) {
-    while !first_has_left() {
+    // Sleeps before it looks: in the start of a process, the thread that has made this one is still at it, and a look would wait for that.
+    loop {
         if should_stop() {
             return;
         }
-        sleep_on_word();
+        let slept = sleep_on_word();
+        if first_has_left() {
+            break;
+        }
+        // Refused at once: no word, or it is cleared by now, but the thread is not gone yet.
+        if !slept {
+            thread::sleep(LOOK_MAX);
+        }
     }
     // The kernel wakes one of those who sleep on the word, and that may have been this thread.
     futex(libc::FUTEX_WAKE, i32::MAX.cast_unsigned(), None);
@@ -160,14 +168,10 @@ fn first_has_left() -> bool {
     look().is_some_and(|look| look.first_left)
 }
 
-/// Sleeps until the kernel clears the word, or a while where it holds anything but the first thread's number.
-fn sleep_on_word() {
+/// Sleeps until the kernel clears the word, or a while; false: not at all, because it holds anything but the first thread's number.
+fn sleep_on_word() -> bool {
     let begun = thread::since_boot();
-    let slept = futex(libc::FUTEX_WAIT, FIRST.load(Relaxed), Some(SLEEP_MAX));
-    // Refused at once: no word, or it is cleared by now, but the thread is not gone yet.
-    if !slept && thread::since_boot() - begun < LOOK_MIN {
-        thread::sleep(LOOK_MAX);
-    }
+    futex(libc::FUTEX_WAIT, FIRST.load(Relaxed), Some(SLEEP_MAX)) || thread::since_boot() - begun >= LOOK_MIN
 }
 
 /// futex(2) on the word, which is read by the kernel alone: it may be unmapped. Whether the call succeeded. Not private, because
