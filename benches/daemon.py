@@ -15,7 +15,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from figures import panel
+from paper_figures import panel
 from options import options
 from workloads import origin_of_model
 

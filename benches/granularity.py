@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from fault_paths import spread
-from figures import panel
+from paper_figures import panel
 from options import options, those_named
 from workloads import HERE, LOCAL_MIN, Bench, Program, Rows, Sort, build, origin
 

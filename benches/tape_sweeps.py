@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from figures import panel
+from paper_figures import panel
 from options import options, those_named
 from tapes import PAGE_BYTES, linear, programs, target
 from workloads import LOCAL_MIN, Program, origin

@@ -21,7 +21,7 @@ import tempfile
 from pathlib import Path
 
 from fault_paths import spread
-from figures import panel
+from paper_figures import panel
 from options import options, those_named
 from sub_page import Node
 from workloads import HERE, LOCAL_MIN, Program, origin

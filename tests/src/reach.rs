@@ -62,7 +62,7 @@ const JUDGED_BY: [(&str, &[&str]); 7] = [
             "lifecycle::tapes::",
             "lifecycle::taped_trees::",
             "lifecycle::intervals::",
-            "lifecycle::kept::",
+            "lifecycle::tape_cache::",
             "lifecycle::simulated::",
         ],
     ),

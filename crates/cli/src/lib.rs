@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! args ─▶ config ─▶ launch ─▶ report        what `run` does, from the command line to the summary
-//!           host     program   figures       what it needs to know of the machine, the program, the ledger
+//!           host     program   statistics    what it needs to know of the machine, the program, the ledger
 //! control                                    runs that are under way: listed and changed
 //! explain                                    what the prefetcher saw and did, from what `run --stats` wrote
 //! doctor                                     the same questions asked of the machine alone
@@ -39,7 +39,6 @@ mod doctor;
 mod encode;
 mod error;
 mod explain;
-mod figures;
 mod file_magic;
 mod host;
 mod launch;
@@ -49,15 +48,16 @@ mod optimize;
 mod output;
 mod plan;
 mod print;
+mod process;
 mod profile;
 mod program;
 #[cfg(test)]
 mod reference;
 mod report;
-mod sample;
 #[cfg(test)]
 mod schema;
 mod sim;
+mod statistics;
 mod submit;
 mod table;
 mod tape;

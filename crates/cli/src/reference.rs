@@ -3,9 +3,9 @@
 
 use crate::advise::{ADVICE_VERSION, Advice, Misses, Ranked, Traits};
 use crate::control::{Behind, Change, PS_VERSION, PathStatus, Running, Status};
-use crate::figures::{Activity, HintSite};
 use crate::report::{Backend, Document, FaultNs, Others, Outside, Process, STATS_VERSION, Service, Unmanaged, WaitNs};
 use crate::schema::Described;
+use crate::statistics::{Activity, HintSite};
 use hinterland_abi::statistics::{Statistic, backend, process};
 use hinterland_abi::{
     EvictName, FaultPathName, GranularityName, HeapMode, PlacementName, PrefetchName, SETTINGS, Setting, Sources,

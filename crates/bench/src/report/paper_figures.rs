@@ -1,4 +1,4 @@
-//! Reports that have the figures of a paper (`benches/figures.py`), as a picture: a panel of bars for each.
+//! Reports that have the figures of a paper (`benches/paper_figures.py`), as a picture: a panel of bars for each.
 
 use super::bars::{self, COLOURS, Chart, Series};
 use super::statistics::Spread;

@@ -9,7 +9,7 @@
 //! while it waits takes back nothing.
 
 use super::message::{ANSWER_BYTES_MAX, Answer, Behind, Change, REQUEST_BYTES_MAX, Request, Status, Verb};
-use super::place::{Bound, peer};
+use super::socket_path::{Bound, peer};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::geteuid;
 use std::io::{ErrorKind, Read, Write};
@@ -328,8 +328,8 @@ impl Client {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::SocketDirectory;
     use crate::control::message::CONTROL_VERSION;
-    use crate::control::place::Place;
     use std::io::{BufRead, BufReader};
     use std::sync::mpsc::{Sender, channel};
 
@@ -402,7 +402,7 @@ mod tests {
     impl Here {
         fn new() -> Here {
             let directory = tempfile::tempdir().unwrap();
-            let clients = Clients::new(Place::of_test(directory.path()).listen("7".into()).unwrap());
+            let clients = Clients::new(SocketDirectory::of_test(directory.path()).listen("7".into()).unwrap());
             Here { directory, clients, run: Run::default(), now: Instant::now() }
         }
 

@@ -1,21 +1,21 @@
 //! Looking at runs that are under way, and changing them: `ps`, `set`, `top`.
 //!
 //! ```text
-//! ps, set, top ──► ask ──── socket of the launcher ───► clients ──► launch::control ──► ledger ──► every process of the run
-//!                  message                              message                         commands
+//! ps, set, top ──► launcher ──── socket of the launcher ───► clients ──► launch::control ──► ledger ──► every process of the run
+//!                  message                                   message                         commands
 //! ```
-//! A launcher listens in the user's own directory (`place`), where it also says what memory its run has (`share_file`). Without it the run goes on
+//! A launcher listens in the user's own directory (`socket_path`), where it also says what memory its run has (`share_file`). Without it the run goes on
 //! as it is: no process waits for a launcher.
 
 mod acceptor;
-mod ask;
 mod clients;
-mod held;
+mod file_lock;
+mod launcher;
 mod message;
-mod place;
 mod ps;
 mod set;
 mod share_file;
+mod socket_path;
 mod top;
 
 pub use acceptor::{Acceptor, Pause};
@@ -24,13 +24,13 @@ pub use clients::{Clients, Commanded, FarUrls, LookUp, NAMED_MAX, Newest};
 pub use message::Change;
 pub use message::{Behind, PathStatus, Request, Status};
 #[cfg(test)]
-pub use place::Place;
-pub use place::{Bound, listen, listen_for_files};
-#[cfg(test)]
 pub use ps::{PS_VERSION, Running};
 pub use ps::{PsArgs, run as ps};
 pub use set::{SetArgs, run as set};
 pub use share_file::{Share, ShareFile};
+#[cfg(test)]
+pub use socket_path::SocketDirectory;
+pub use socket_path::{Bound, listen, listen_for_files};
 pub use top::{TopArgs, run as top};
 
 /// Reads the number of a process.

@@ -1,8 +1,8 @@
 //! `hinterland ps`: the programs that run under Hinterland, now.
 
-use super::ask::{AskError, Launcher};
+use super::launcher::{Launcher, LauncherError};
 use super::message::{Request, Status};
-use super::place;
+use super::socket_path;
 use crate::error::{EXIT_REFUSED, complain};
 use crate::print;
 use crate::report::members::documented;
@@ -50,19 +50,19 @@ documented! {
 }
 
 /// The runs of this user that answer, and what is said of those that do not.
-pub fn running() -> (Vec<Status>, Vec<AskError>) {
-    answering(&place::launchers())
+pub fn running() -> (Vec<Status>, Vec<LauncherError>) {
+    answering(&socket_path::launchers())
 }
 
 /// The same, of some launchers.
-pub fn answering(launchers: &[i32]) -> (Vec<Status>, Vec<AskError>) {
+pub fn answering(launchers: &[i32]) -> (Vec<Status>, Vec<LauncherError>) {
     let (mut runs, mut silent) = (Vec::new(), Vec::new());
     for &pid in launchers {
         let ask = |mut launcher: Launcher| launcher.ask(&Request::status(), Duration::ZERO);
         match Launcher::at(pid).and_then(|launcher| launcher.map(ask).transpose()) {
             Ok(answer) => runs.extend(answer.and_then(|answer| answer.status)),
             // Between the list and the question.
-            Err(AskError::Ended(_)) => {}
+            Err(LauncherError::Ended(_)) => {}
             Err(error) => silent.push(error),
         }
     }

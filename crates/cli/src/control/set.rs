@@ -1,6 +1,6 @@
 //! `hinterland set`: changes a run that is under way.
 
-use super::ask::{AskError, Launcher};
+use super::launcher::{Launcher, LauncherError};
 use super::message::{Change, Request, WAIT_MS_MAX};
 use super::process;
 use crate::error::{EXIT_REFUSED, complain};
@@ -23,7 +23,7 @@ pub struct SetArgs {
     #[arg(value_name = "PID", value_parser = process)]
     pid: i32,
     #[command(flatten)]
-    what: What,
+    what: Changes,
     /// How long to wait until all processes have made the change, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = whole_number::<u64>(..=WAIT_MS_MAX / 1000, "--wait 60"))]
     wait: u64,
@@ -32,7 +32,7 @@ pub struct SetArgs {
 /// What is changed: one of these at least.
 #[derive(Args)]
 #[group(required = true, multiple = true)]
-struct What {
+struct Changes {
     /// Local memory for all processes of the run together, as `hinterland run --local` takes it: a size (768M), or a share of the RAM
     /// (25%ram)
     #[arg(long, value_name = "SIZE")]
@@ -115,7 +115,7 @@ pub fn run(args: &SetArgs) -> ExitCode {
     }
 }
 
-fn change(args: &SetArgs) -> Result<Change, AskError> {
+fn change(args: &SetArgs) -> Result<Change, LauncherError> {
     let mut launcher = Launcher::of(args.pid)?;
     let (local, ram, cpus) = (args.what.local.clone(), args.what.ram.clone(), args.what.cpus.clone());
     let (granularity, block) = (args.what.granularity.clone(), args.what.block.clone());
@@ -123,7 +123,7 @@ fn change(args: &SetArgs) -> Result<Change, AskError> {
     let request = Request { local, ram, cpus, granularity, block, add_far, drop_far, ..Request::set(args.wait * 1000) };
     let answer = launcher.ask(&request, Duration::from_secs(args.wait))?;
     let why = || "it says nothing of a change".into();
-    answer.set.ok_or_else(|| AskError::Garbled { pid: launcher.pid, why: why() })
+    answer.set.ok_or_else(|| LauncherError::Garbled { pid: launcher.pid, why: why() })
 }
 
 /// What a local budget may become, where it follows a slowdown.

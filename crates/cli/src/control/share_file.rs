@@ -1,13 +1,13 @@
 //! What a run says of its memory to the other runs of its user: a file beside the launcher's socket, `PID.share`, which its launcher alone writes, in
-//! place, and holds for as long as it lives ([`super::held`]).
+//! place, and holds for as long as it lives ([`super::file_lock`]).
 //!
 //! ```text
 //! what it holds │ what it wants, or MAX │ its cgroup with a limit, or 0 │ a sum of these
 //! ```
 //! Words of 64 bits, little-endian. A row that is read while it is written does not have its sum, and is read again.
 
-use super::held::{hold, is_held_open, open};
-use super::place::{Entry, Place, SHARE};
+use super::file_lock::{hold, is_held_open, open};
+use super::socket_path::{Entry, SHARE, SocketDirectory};
 use hinterland_policy::RunMemory;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -72,11 +72,11 @@ impl ShareFile {
     /// # Errors
     /// No directory can be made, or no file in it.
     pub fn create(pid: i32) -> io::Result<ShareFile> {
-        ShareFile::create_in(Place::make()?, pid)
+        ShareFile::create_in(SocketDirectory::make()?, pid)
     }
 
-    fn create_in(place: Place, pid: i32) -> io::Result<ShareFile> {
-        let (entry, file) = place.put(format!("{pid}{SHARE}"), |fresh| {
+    fn create_in(directory: SocketDirectory, pid: i32) -> io::Result<ShareFile> {
+        let (entry, file) = directory.put(format!("{pid}{SHARE}"), |fresh| {
             let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(fresh)?;
             hold(&file).map(|()| file)
         })?;
@@ -91,12 +91,12 @@ impl ShareFile {
         self.file.write_all_at(&share.row(), 0)
     }
 
-    /// What the other runs say whose launchers have put their files into the same place.
+    /// What the other runs say whose launchers have put their files into the same directory.
     pub fn others(&self) -> Vec<Share> {
-        let place = self.entry.place();
-        let names = place.entries().into_iter().map(|(name, _)| name).filter(|name| name.ends_with(SHARE));
+        let directory = self.entry.directory();
+        let names = directory.entries().into_iter().map(|(name, _)| name).filter(|name| name.ends_with(SHARE));
         let is_own = |file: &File| file.metadata().is_ok_and(|data| data.ino() == self.entry.inode());
-        let files = names.filter_map(|name| open(&place.at(&name)).ok());
+        let files = names.filter_map(|name| open(&directory.at(&name)).ok());
         let others = files.filter(|file| !is_own(file) && is_held_open(file));
         others.filter_map(|file| Share::read(&file)).collect()
     }
@@ -112,7 +112,7 @@ mod tests {
     }
 
     fn file(directory: &Path, pid: i32) -> ShareFile {
-        ShareFile::create_in(Place::of_test(directory), pid).unwrap()
+        ShareFile::create_in(SocketDirectory::of_test(directory), pid).unwrap()
     }
 
     #[test]

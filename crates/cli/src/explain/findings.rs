@@ -2,8 +2,8 @@
 
 use super::advice::{self, Advice};
 use super::stats::Stats;
-use crate::figures::{Activity, HintSite};
 use crate::report::waiting;
+use crate::statistics::{Activity, HintSite};
 use hinterland_units::PAGE_BYTES;
 use serde::Serialize;
 
@@ -26,34 +26,34 @@ pub struct Findings {
     /// Processes.
     pub processes: u64,
     /// What it saw.
-    pub saw: Saw,
+    pub saw: Observed,
     /// What it did.
-    pub did: Did,
+    pub did: PrefetchOutcome,
     /// What the run lacked for its slowdown, where other runs needed the machine's memory, too.
     pub shortage: Option<Lacked>,
     /// The paths to far memory, where there are several; of a pool, each of its memory nodes.
-    pub paths: Vec<OnPath>,
+    pub paths: Vec<PathFindings>,
     /// Far memory on NUMA nodes.
-    pub numa: Vec<OnNode>,
+    pub numa: Vec<NumaFindings>,
     /// What blocks around pages that were waited for did, where some were asked for.
-    pub blocks: Option<BlocksDid>,
+    pub blocks: Option<BlockOutcome>,
     /// What was written back of pages of which a part had changed, where memory nodes take parts.
-    pub patches: Option<PatchesDid>,
+    pub patches: Option<PatchOutcome>,
     /// What tapes did, where one was followed.
-    pub tape: Option<TapeDid>,
+    pub tape: Option<TapeOutcome>,
     /// What hints did, where the program gave some.
-    pub hints: Option<HintsDid>,
+    pub hints: Option<HintOutcome>,
     /// The busiest threads.
-    pub threads: Vec<Place>,
+    pub threads: Vec<ActivityFindings>,
     /// The busiest regions of 64 MiB.
-    pub regions: Vec<Place>,
+    pub regions: Vec<ActivityFindings>,
     /// What the user might change, the most useful first.
     pub advice: Vec<Advice>,
 }
 
 /// Requests, and their patterns as shares of those of the busiest threads.
 #[derive(Serialize)]
-pub struct Saw {
+pub struct Observed {
     /// For content that was not mapped.
     pub requests: u64,
     /// They waited for far memory: for the page alone, or for its block.
@@ -89,7 +89,7 @@ pub struct Patterns {
 
 /// Windows and pages.
 #[derive(Serialize)]
-pub struct Did {
+pub struct PrefetchOutcome {
     /// Asked for in far memory.
     pub windows: u64,
     /// Pages of all of them.
@@ -153,7 +153,7 @@ impl Lacked {
 
 /// One of several paths to far memory, or a memory node of one.
 #[derive(Clone, Serialize)]
-pub struct OnPath {
+pub struct PathFindings {
     /// The path.
     pub url: String,
     /// Its tier in the end, from 1.
@@ -168,11 +168,11 @@ pub struct OnPath {
     pub peak_bytes: u64,
 }
 
-impl OnPath {
-    fn of(stats: &Stats) -> Vec<OnPath> {
+impl PathFindings {
+    fn of(stats: &Stats) -> Vec<PathFindings> {
         let placed = stats.backends.iter().filter(|backend| backend.tier > 0);
-        let paths: Vec<OnPath> = placed
-            .map(|backend| OnPath {
+        let paths: Vec<PathFindings> = placed
+            .map(|backend| PathFindings {
                 url: backend.url.clone(),
                 tier: backend.tier,
                 tier_changes: backend.tier_changes,
@@ -187,23 +187,23 @@ impl OnPath {
 
 /// Pages on a NUMA node.
 #[derive(Clone, Serialize)]
-pub struct OnNode {
+pub struct NumaFindings {
     /// The node.
     pub url: String,
     /// The most that was there.
     pub peak_bytes: u64,
 }
 
-impl OnNode {
-    fn of(stats: &Stats) -> Vec<OnNode> {
+impl NumaFindings {
+    fn of(stats: &Stats) -> Vec<NumaFindings> {
         let on_nodes = stats.backends.iter().filter(|backend| backend.url.starts_with("numa:"));
-        on_nodes.map(|node| OnNode { url: node.url.clone(), peak_bytes: node.stored_peak_bytes }).collect()
+        on_nodes.map(|node| NumaFindings { url: node.url.clone(), peak_bytes: node.stored_peak_bytes }).collect()
     }
 }
 
 /// Blocks that came with pages that the program waited for.
 #[derive(Clone, Serialize)]
-pub struct BlocksDid {
+pub struct BlockOutcome {
     /// Blocks that were asked for.
     pub asked: u64,
     /// Pages that came with them.
@@ -224,11 +224,11 @@ pub struct BlocksDid {
     pub refused_unused: u64,
 }
 
-impl BlocksDid {
-    fn of(stats: &Stats) -> Option<BlocksDid> {
+impl BlockOutcome {
+    fn of(stats: &Stats) -> Option<BlockOutcome> {
         let Stats { blocks_asked: asked, block_pages: pages, block_used_pages: used, .. } = *stats;
         let Stats { blocks_refused_full: refused_full, blocks_refused_unused: refused_unused, .. } = *stats;
-        (asked + refused_full + refused_unused > 0).then_some(BlocksDid {
+        (asked + refused_full + refused_unused > 0).then_some(BlockOutcome {
             asked,
             pages,
             used,
@@ -244,7 +244,7 @@ impl BlocksDid {
 
 /// Pages of which only what had changed was written back.
 #[derive(Clone, Serialize)]
-pub struct PatchesDid {
+pub struct PatchOutcome {
     /// Pages that were written back, whole or in part.
     pub written: u64,
     /// Of those, in part.
@@ -253,10 +253,10 @@ pub struct PatchesDid {
     pub spared_bytes: u64,
 }
 
-impl PatchesDid {
-    fn of(stats: &Stats) -> Option<PatchesDid> {
+impl PatchOutcome {
+    fn of(stats: &Stats) -> Option<PatchOutcome> {
         let whole = stats.patched_pages.saturating_mul(PAGE_BYTES as u64);
-        (stats.patched_pages > 0).then_some(PatchesDid {
+        (stats.patched_pages > 0).then_some(PatchOutcome {
             written: stats.evicted_dirty_pages,
             patched: stats.patched_pages,
             spared_bytes: whole.saturating_sub(stats.patched_bytes),
@@ -266,7 +266,7 @@ impl PatchesDid {
 
 /// How a tape was followed.
 #[derive(Clone, Serialize)]
-pub struct TapeDid {
+pub struct TapeOutcome {
     /// Where it comes from.
     pub source: Option<String>,
     /// Processes that followed one.
@@ -301,10 +301,10 @@ pub struct TapeDid {
     pub phases_given_up: u64,
 }
 
-impl TapeDid {
-    fn of(stats: &Stats) -> Option<TapeDid> {
+impl TapeOutcome {
+    fn of(stats: &Stats) -> Option<TapeOutcome> {
         let had = [stats.tape_threads, stats.tape_threads_without, stats.tape_phases, stats.tape_processes_without];
-        had.iter().any(|count| *count > 0).then_some(TapeDid {
+        had.iter().any(|count| *count > 0).then_some(TapeOutcome {
             source: stats.tape_source.clone(),
             processes: stats.tape_processes,
             processes_without: stats.tape_processes_without,
@@ -327,7 +327,7 @@ impl TapeDid {
 
 /// What hints of the program did.
 #[derive(Serialize)]
-pub struct HintsDid {
+pub struct HintOutcome {
     /// Pages that were fetched because it named them.
     pub fetched: u64,
     /// Of those, known to have been used.
@@ -354,11 +354,11 @@ pub struct HintsDid {
     pub sites: Vec<HintSite>,
 }
 
-impl HintsDid {
-    fn of(stats: &Stats) -> Option<HintsDid> {
+impl HintOutcome {
+    fn of(stats: &Stats) -> Option<HintOutcome> {
         let by_page = stats.hint_evicted_pages + stats.hint_kept_pages + stats.hint_overwritten_pages;
         let is_told = !stats.hint_sites.is_empty() || by_page > 0;
-        is_told.then(|| HintsDid {
+        is_told.then(|| HintOutcome {
             fetched: stats.hint_fetched_pages,
             used: stats.hint_used_pages,
             unused: stats.hint_unused_pages,
@@ -377,10 +377,10 @@ impl HintsDid {
 
 /// A thread or a region.
 #[derive(Serialize)]
-pub struct Place {
-    /// Its figures.
+pub struct ActivityFindings {
+    /// What was counted.
     #[serde(flatten)]
-    pub figures: Activity,
+    pub activity: Activity,
     /// `sequential`, `strided`, `irregular` or `mixed`.
     pub pattern: &'static str,
     /// Shares.
@@ -390,7 +390,7 @@ pub struct Place {
 impl Findings {
     /// What the figures of a run say.
     pub fn of(stats: &Stats) -> Findings {
-        let saw = Saw {
+        let saw = Observed {
             requests: stats.requests(),
             major: stats.major_faults + stats.block_faults,
             minor: stats.minor_faults,
@@ -402,7 +402,7 @@ impl Findings {
             waiting: waiting(stats.stall_share, stats.stall_threads),
             patterns: Patterns::of(&stats.threads),
         };
-        let did = Did {
+        let did = PrefetchOutcome {
             windows: stats.prefetch_windows,
             window_pages: stats.prefetch_window_pages,
             window_pages_mean: share(stats.prefetch_window_pages, stats.prefetch_windows),
@@ -434,14 +434,14 @@ impl Findings {
             saw,
             did,
             shortage: Lacked::of(stats),
-            paths: OnPath::of(stats),
-            numa: OnNode::of(stats),
-            blocks: BlocksDid::of(stats),
-            patches: PatchesDid::of(stats),
-            tape: TapeDid::of(stats),
-            hints: HintsDid::of(stats),
-            threads: stats.threads.iter().map(Place::of).collect(),
-            regions: stats.regions.iter().map(Place::of).collect(),
+            paths: PathFindings::of(stats),
+            numa: NumaFindings::of(stats),
+            blocks: BlockOutcome::of(stats),
+            patches: PatchOutcome::of(stats),
+            tape: TapeOutcome::of(stats),
+            hints: HintOutcome::of(stats),
+            threads: stats.threads.iter().map(ActivityFindings::of).collect(),
+            regions: stats.regions.iter().map(ActivityFindings::of).collect(),
             advice: Vec::new(),
         };
         findings.advice = advice::of(&findings);
@@ -456,9 +456,9 @@ impl Findings {
 
 impl Patterns {
     /// Of the requests of all of them together.
-    fn of<'a>(places: impl IntoIterator<Item = &'a Activity>) -> Patterns {
+    fn of<'a>(rows: impl IntoIterator<Item = &'a Activity>) -> Patterns {
         let mut sums = [0; 4];
-        for one in places {
+        for one in rows {
             let figures = [one.sequential, one.strided, one.irregular(), one.requests()];
             sums.iter_mut().zip(figures).for_each(|(sum, figure)| *sum += figure);
         }
@@ -467,13 +467,13 @@ impl Patterns {
     }
 }
 
-impl Place {
-    fn of(figures: &Activity) -> Place {
-        let patterns = Patterns::of([figures]);
+impl ActivityFindings {
+    fn of(activity: &Activity) -> ActivityFindings {
+        let patterns = Patterns::of([activity]);
         let shares =
             [("sequential", patterns.sequential), ("strided", patterns.strided), ("irregular", patterns.irregular)];
         let most = shares.into_iter().find(|(_, share)| *share >= MOST);
-        Place { figures: figures.clone(), pattern: most.map_or("mixed", |(name, _)| name), patterns }
+        ActivityFindings { activity: activity.clone(), pattern: most.map_or("mixed", |(name, _)| name), patterns }
     }
 }
 

@@ -1,7 +1,8 @@
 //! The findings as text.
 
 use super::findings::{
-    BlocksDid, Findings, HintsDid, Lacked, OnNode, OnPath, PatchesDid, Patterns, Place, TapeDid, share,
+    ActivityFindings, BlockOutcome, Findings, HintOutcome, Lacked, NumaFindings, PatchOutcome, PathFindings, Patterns,
+    TapeOutcome, share,
 };
 use crate::report::{bytes, count, duration, percent, stalled};
 use crate::table::table;
@@ -126,8 +127,8 @@ fn lacked(lacked: &Lacked) -> String {
 }
 
 /// The tiers of several paths, and the times that decide them.
-fn where_pages_went(paths: &[OnPath]) -> String {
-    let line = |path: &OnPath| {
+fn where_pages_went(paths: &[PathFindings]) -> String {
+    let line = |path: &PathFindings| {
         let mut line = format!("\n  {}: tier {}, at most {}", Foreign(&path.url), path.tier, bytes(path.peak_bytes));
         if path.load_one_ns > 0 {
             let [one, queue] = [path.load_one_ns, path.load_queue_ns].map(|ns| duration(Duration::from_nanos(ns)));
@@ -145,7 +146,7 @@ fn where_pages_went(paths: &[OnPath]) -> String {
 }
 
 /// What was on a NUMA node, and what that counts as.
-fn on_node(node: &OnNode) -> String {
+fn on_node(node: &NumaFindings) -> String {
     format!(
         "\nwhat was on {}\n  at most {}: far memory, so --ram does not count it; it is RAM of this machine and of the memory cgroup all the same\n",
         Foreign(&node.url),
@@ -154,7 +155,7 @@ fn on_node(node: &OnNode) -> String {
 }
 
 /// What came with pages that the program waited for.
-fn around(blocks: &BlocksDid) -> String {
+fn around(blocks: &BlockOutcome) -> String {
     let size = match blocks.size {
         0 => String::new(),
         pages => format!(" of {} in the end", bytes(pages.saturating_mul(PAGE_BYTES as u64))),
@@ -180,7 +181,7 @@ fn around(blocks: &BlocksDid) -> String {
 }
 
 /// What was not written back, because it had not changed.
-fn spared(patches: &PatchesDid) -> String {
+fn spared(patches: &PatchOutcome) -> String {
     let spared = share(patches.spared_bytes, patches.written.saturating_mul(PAGE_BYTES as u64));
     format!(
         "\nwhat sub-page write-back did\n  of {} of {} pages that were written back only what had changed was sent: {} less, {} of all\n",
@@ -192,7 +193,7 @@ fn spared(patches: &PatchesDid) -> String {
 }
 
 /// How a tape was followed, and where it was left.
-fn followed(tape: &TapeDid) -> String {
+fn followed(tape: &TapeOutcome) -> String {
     let who = match tape.phases {
         0 => format!("{} of {} threads followed it", count(tape.threads), count(tape.threads + tape.threads_without)),
         phases => format!("{} of its {} phases began", count(tape.phases_begun), count(phases)),
@@ -248,7 +249,7 @@ fn followed(tape: &TapeDid) -> String {
 }
 
 /// What hints did, by place.
-fn hinted(hints: &HintsDid) -> String {
+fn hinted(hints: &HintOutcome) -> String {
     let [fetched, used, unused, evicted, kept] =
         [hints.fetched, hints.used, hints.unused, hints.evicted, hints.kept].map(count);
     let mut out = format!(
@@ -294,12 +295,12 @@ fn hinted(hints: &HintsDid) -> String {
 }
 
 /// What a row is called, its pattern, and its figures.
-fn cells(name: String, place: &Place) -> [String; 9] {
-    let one = &place.figures;
-    let pattern = match place.pattern {
+fn cells(name: String, row: &ActivityFindings) -> [String; 9] {
+    let one = &row.activity;
+    let pattern = match row.pattern {
         "strided" => format!("strided by {}", one.step),
-        "mixed" => format!("mixed: {}", patterns(&place.patterns)),
-        pattern => format!("{pattern}, {}", percent(most(&place.patterns))),
+        "mixed" => format!("mixed: {}", patterns(&row.patterns)),
+        pattern => format!("{pattern}, {}", percent(most(&row.patterns))),
     };
     let figures = [one.requests(), one.major, one.minor, one.prefetch_hits, one.first_touches, one.windows].map(count);
     let [requests, major, minor, hits, first, windows] = figures;
@@ -316,9 +317,9 @@ fn threads(findings: &Findings) -> String {
     }
     let names = ["thread", "pattern", "requests", "major", "minor", "hits", "first", "windows", "largest"];
     let mut columns = table(&names, 2..names.len());
-    for place in &findings.threads {
-        let of = if findings.processes > 1 { format!(" of {}", place.figures.pid) } else { String::new() };
-        columns.add_row(cells(format!("{}{of}", place.figures.name), place));
+    for row in &findings.threads {
+        let of = if findings.processes > 1 { format!(" of {}", row.activity.pid) } else { String::new() };
+        columns.add_row(cells(format!("{}{of}", row.activity.name), row));
     }
     format!("\nby thread\n{columns}\n")
 }
@@ -342,10 +343,10 @@ fn regions(findings: &Findings) -> String {
         "chosen",
     ];
     let mut columns = table(&names, 2..names.len());
-    for place in &findings.regions {
-        let one = &place.figures;
+    for region in &findings.regions {
+        let one = &region.activity;
         let of = if findings.processes > 1 { format!(" of {}", one.pid) } else { String::new() };
-        let mut row = cells(format!("{:#x}{of}", one.name), place).to_vec();
+        let mut row = cells(format!("{:#x}{of}", one.name), region).to_vec();
         let chosen = match one.choice {
             0 => "–".into(),
             1 => "streams".into(),

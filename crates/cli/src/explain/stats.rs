@@ -1,7 +1,7 @@
 //! The figures of a run, read back, and why a file may have none to explain.
 
-use crate::figures::{Activity, HintSite};
 use crate::report::STATS_VERSION;
+use crate::statistics::{Activity, HintSite};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::error::Category;

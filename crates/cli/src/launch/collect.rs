@@ -5,8 +5,8 @@
 
 use super::ledger::{LauncherLedger, claim};
 use super::liveness::Liveness;
-use crate::figures::{Counters, RowFigures, Totals};
-use crate::sample::{self, Process};
+use crate::process::{self, ProcessMemory};
+use crate::statistics::{Counters, ProcessStatistics, Totals};
 use hinterland_abi::{ProcessRow, RowState};
 use nix::unistd::Pid;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -24,16 +24,16 @@ pub fn look(ledger: &LauncherLedger, totals: &mut Totals, liveness: &mut Livenes
     liveness.keep(&live);
     for row in live {
         let mut figures = read(row, liveness);
-        let seen = Process::read(figures.pid);
+        let seen = ProcessMemory::read(figures.pid);
         child_seen |= figures.pid == child.as_raw();
         rss_peak_bytes = rss_peak_bytes.max(seen.map_or(0, |seen| seen.rss_peak_bytes));
         look.at(&mut figures, seen.as_ref());
     }
-    let image = sample::image(child.as_raw());
+    let image = process::image(child.as_raw());
     if child_seen {
         look.managed_image(image);
     } else if look.is_unmanaged(image)
-        && let Some(seen) = Process::read(child.as_raw())
+        && let Some(seen) = ProcessMemory::read(child.as_raw())
     {
         rss_peak_bytes = rss_peak_bytes.max(seen.rss_peak_bytes);
         look.at_rowless(&seen);
@@ -46,7 +46,7 @@ pub fn look(ledger: &LauncherLedger, totals: &mut Totals, liveness: &mut Livenes
 }
 
 /// What live processes say of themselves.
-pub fn live_rows(ledger: &LauncherLedger, liveness: &mut Liveness) -> Vec<RowFigures> {
+pub fn live_rows(ledger: &LauncherLedger, liveness: &mut Liveness) -> Vec<ProcessStatistics> {
     live_or_over(ledger, liveness, &mut Vec::new()).into_iter().map(|row| read(row, liveness)).collect()
 }
 
@@ -56,9 +56,9 @@ pub struct Present {
     /// falls when one ends.
     pub counters: Counters,
     /// What those that live say of themselves.
-    pub live: Vec<RowFigures>,
+    pub live: Vec<ProcessStatistics>,
     /// Those that have ended, and are not in the totals yet.
-    pub ended: Vec<RowFigures>,
+    pub ended: Vec<ProcessStatistics>,
 }
 
 /// Looks at the run's processes, and folds none.
@@ -73,8 +73,8 @@ pub fn present(ledger: &LauncherLedger, totals: &Totals, liveness: &mut Liveness
     };
     let ending: Vec<&ProcessRow> = ledger.used_rows().into_iter().filter(is_ending).collect();
     ended.extend(ending);
-    let live: Vec<RowFigures> = live.into_iter().map(|row| read(row, liveness)).collect();
-    let ended: Vec<RowFigures> = ended.into_iter().map(RowFigures::read).collect();
+    let live: Vec<ProcessStatistics> = live.into_iter().map(|row| read(row, liveness)).collect();
+    let ended: Vec<ProcessStatistics> = ended.into_iter().map(ProcessStatistics::read).collect();
     let mut counters = totals.counters;
     for row in live.iter().chain(&ended) {
         counters.combine(&row.counters, u64::saturating_add);
@@ -108,12 +108,12 @@ pub fn look_last(ledger: &LauncherLedger, totals: &mut Totals, liveness: &mut Li
     let mut look = totals.look();
     for (row, _) in &over {
         let mut figures = read(row, liveness);
-        let seen = Process::read(figures.pid);
+        let seen = ProcessMemory::read(figures.pid);
         look.at_ended(&mut figures, seen.as_ref());
     }
     for row in &live {
         let mut figures = read(row, liveness);
-        let seen = Process::read(figures.pid);
+        let seen = ProcessMemory::read(figures.pid);
         look.at(&mut figures, seen.as_ref());
     }
     look.finish();
@@ -122,16 +122,16 @@ pub fn look_last(ledger: &LauncherLedger, totals: &mut Totals, liveness: &mut Li
         fold(ledger, row, state, totals);
     }
     for row in live {
-        totals.add(RowFigures::read(row));
+        totals.add(ProcessStatistics::read(row));
     }
     totals.uncounted = ledger.get().uncounted.load(Relaxed).into();
 }
 
 /// A row's figures, with its process's number in the launcher's PID namespace.
-pub fn read(row: &ProcessRow, liveness: &mut Liveness) -> RowFigures {
-    let figures = RowFigures::read(row);
+pub fn read(row: &ProcessRow, liveness: &mut Liveness) -> ProcessStatistics {
+    let figures = ProcessStatistics::read(row);
     let pid = liveness.pid_of(row).unwrap_or(figures.pid);
-    RowFigures { pid, ..figures }
+    ProcessStatistics { pid, ..figures }
 }
 
 /// Sorts the used rows: those of live processes are returned, the others, with the state they were seen in, go to `over`.
@@ -161,12 +161,12 @@ fn live_or_over<'a>(
 fn runs_another(row: &ProcessRow, pid: i32) -> bool {
     let said = row.program_file.load(Relaxed);
     let known = row.state.load(Acquire) == RowState::Live as u32 && said != 0;
-    known && sample::program_file(pid).is_some_and(|runs| runs != said)
+    known && process::program_file(pid).is_some_and(|runs| runs != said)
 }
 
 fn fold(ledger: &LauncherLedger, row: &ProcessRow, state: u32, totals: &mut Totals) {
     if claim(row, state) {
-        totals.add(RowFigures::read(row));
+        totals.add(ProcessStatistics::read(row));
         ledger.release(row);
     }
 }
@@ -174,9 +174,9 @@ fn fold(ledger: &LauncherLedger, row: &ProcessRow, state: u32, totals: &mut Tota
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figures::UnmanagedSource;
     use crate::report::{Ending, Run, Summary};
     use crate::schema::misnamed;
+    use crate::statistics::UnmanagedSource;
     use hinterland_abi::bucket_of;
     use std::sync::atomic::Ordering::Release;
     use std::time::Duration;
@@ -421,7 +421,7 @@ mod tests {
         fill(&ledger.get().processes[0], own().as_raw(), 1000);
         look(&ledger, &mut totals, &mut Liveness::default(), own());
         look_last(&ledger, &mut totals, &mut Liveness::default());
-        totals.threads.push(crate::figures::Activity::default());
+        totals.threads.push(crate::statistics::Activity::default());
         let json = summary(&totals);
         for list in ["processes", "threads", "backends"] {
             assert!(json[list].as_array().is_some_and(|list| !list.is_empty()), "no {list}");

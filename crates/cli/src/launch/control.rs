@@ -9,7 +9,7 @@ use super::handover::Handover;
 use super::ledger::LauncherLedger;
 use super::liveness::Liveness;
 use super::look_up::LookUps;
-use super::other_runs::{Beside, OtherRuns};
+use super::other_runs::{Allowance, OtherRuns};
 use super::paths;
 use super::service_level::Keeper;
 use crate::config::{self, Bounds, FarNames, RunConfig, Written};
@@ -17,9 +17,9 @@ use crate::control::{
     self, Behind, Clients, Commanded, FarUrls, LookUp, NAMED_MAX, Newest, PathStatus, Request, Status,
 };
 use crate::error::complain;
-use crate::figures::{Gauges, RowFigures, Totals};
 use crate::host::Host;
 use crate::report::ServiceReport;
+use crate::statistics::{Gauges, ProcessStatistics, Totals};
 use hinterland_abi::{GranularityName, PathChange, ProcessRow};
 use hinterland_sys::gate::shared_futex_bump;
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES, Slowdown, cut};
@@ -138,7 +138,7 @@ impl<'a> Control<'a> {
         let (now, host) = (Instant::now(), about.host);
         let Some(keeper) = keeper else {
             if let Some(runs) = other_runs.as_mut().filter(|runs| runs.due().is_some_and(|due| due <= now)) {
-                let of_row = |row: &RowFigures| row.now.counted_local_bytes;
+                let of_row = |row: &ProcessStatistics| row.now.counted_local_bytes;
                 runs.say(host, || collect::live_rows(ledger, liveness).iter().map(of_row).sum());
             }
             return;
@@ -147,8 +147,8 @@ impl<'a> Control<'a> {
             return;
         }
         let memory = keeper.measure(ledger, totals, liveness);
-        let beside = other_runs.as_mut().map_or(Beside::NONE, |runs| runs.look(host, memory));
-        let budget = keeper.bound(beside);
+        let allowance = other_runs.as_mut().map_or(Allowance::NONE, |runs| runs.look(host, memory));
+        let budget = keeper.bound(allowance);
         if let Some(news) = keeper.news().filter(|_| !about.config.quiet) {
             complain(format_args!("the run {news}"));
         }
@@ -190,7 +190,7 @@ fn copied_bytes(far_bytes: u64, now: &Gauges) -> u64 {
 }
 
 /// What each path of live processes holds, and what went over it, by URL; also of processes that have ended and had it under this URL.
-fn paths_of(live: &[&RowFigures], ended: &[RowFigures], totals: &Totals) -> Vec<PathStatus> {
+fn paths_of(live: &[&ProcessStatistics], ended: &[ProcessStatistics], totals: &Totals) -> Vec<PathStatus> {
     let mut paths: Vec<PathStatus> = Vec::new();
     for backend in live.iter().flat_map(|row| &row.backends) {
         let same = paths.iter().position(|path| path.url == backend.url);
@@ -275,7 +275,7 @@ impl Run<'_, '_> {
 
     fn read(&mut self) -> Status {
         let Present { counters, live, ended } = collect::present(self.ledger, self.totals, self.liveness);
-        let rows: Vec<&RowFigures> = live.iter().filter(|row| row.is_managed()).collect();
+        let rows: Vec<&ProcessStatistics> = live.iter().filter(|row| row.is_managed()).collect();
         let mut now = Gauges::default();
         rows.iter().for_each(|row| now.combine(&row.now, u64::saturating_add));
         let far_pages: u64 = rows.iter().flat_map(|row| &row.backends).map(|backend| backend.now.pages).sum();
@@ -385,7 +385,7 @@ impl Commanded for Run<'_, '_> {
 
     fn behind(&mut self, number: u64) -> (u64, Vec<Behind>) {
         let behind = not_applied(self.ledger, number);
-        let all: Vec<RowFigures> = behind.map(|row| collect::read(row, self.liveness)).collect();
+        let all: Vec<ProcessStatistics> = behind.map(|row| collect::read(row, self.liveness)).collect();
         let named = all.iter().take(NAMED_MAX).map(|row| Behind {
             pid: row.pid,
             program: row.program.clone(),

@@ -87,18 +87,18 @@ fn if_there<T>(looked: io::Result<T>) -> Result<Option<T>, Exhausted> {
 /// Processes that can be held.
 trait Processes {
     /// A process, and no other one that gets its number.
-    type Held;
+    type Handle;
     /// Holds the process that has a number now; `None`: there is none.
-    fn hold(&self, pid: i32) -> Result<Option<Self::Held>, Exhausted>;
+    fn hold(&self, pid: i32) -> Result<Option<Self::Handle>, Exhausted>;
     /// The number of its parent now; `None`: it was waited for.
-    fn parent(&self, held: &Self::Held) -> Result<Option<i32>, Exhausted>;
+    fn parent(&self, held: &Self::Handle) -> Result<Option<i32>, Exhausted>;
 }
 
 /// Processes as `/proc` has them: a descriptor of a process's directory is of that process alone.
 struct Proc;
 
 impl Processes for Proc {
-    type Held = Process;
+    type Handle = Process;
 
     fn hold(&self, pid: i32) -> Result<Option<Process>, Exhausted> {
         known(Process::new(pid))
@@ -116,7 +116,7 @@ fn known<T>(looked: Result<T, ProcError>) -> Result<Option<T>, Exhausted> {
     }
 }
 
-fn descends<P: Processes>(processes: &P, held: &P::Held, ancestor: i32) -> Result<bool, Exhausted> {
+fn descends<P: Processes>(processes: &P, held: &P::Handle, ancestor: i32) -> Result<bool, Exhausted> {
     for _ in 0..WALKS {
         if let Some(descends) = walk(processes, held, ancestor)? {
             return Ok(descends);
@@ -126,8 +126,8 @@ fn descends<P: Processes>(processes: &P, held: &P::Held, ancestor: i32) -> Resul
 }
 
 /// One walk; `None`: a process of the line has ended meanwhile.
-fn walk<P: Processes>(processes: &P, held: &P::Held, ancestor: i32) -> Result<Option<bool>, Exhausted> {
-    let mut above: Option<P::Held> = None;
+fn walk<P: Processes>(processes: &P, held: &P::Handle, ancestor: i32) -> Result<Option<bool>, Exhausted> {
+    let mut above: Option<P::Handle> = None;
     for _ in 0..DEPTH_MAX {
         let held = above.as_ref().unwrap_or(held);
         let Some(parent) = processes.parent(held)? else { return Ok(None) };
@@ -185,7 +185,7 @@ mod tests {
     }
 
     impl Processes for Model {
-        type Held = usize;
+        type Handle = usize;
 
         fn hold(&self, pid: i32) -> Result<Option<usize>, Exhausted> {
             self.look();

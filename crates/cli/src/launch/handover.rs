@@ -109,13 +109,13 @@ impl<'a> Handover<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::Place;
+    use crate::control::SocketDirectory;
     use std::io::{ErrorKind, Read};
 
     #[test]
     fn one_that_cannot_be_looked_at_waits_and_is_served_later() {
         let directory = tempfile::tempdir().unwrap();
-        let bound = Place::of_test(directory.path()).listen("7.files".into()).unwrap();
+        let bound = SocketDirectory::of_test(directory.path()).listen("7.files".into()).unwrap();
         let file = tempfile::tempfile().unwrap();
         let files = vec![(HandoverFile::Ledger, std::os::fd::AsFd::as_fd(&file))];
         let mut handover = Handover { files, bound, named: None, unknown: None, pause: Pause::default() };

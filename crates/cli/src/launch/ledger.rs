@@ -4,7 +4,7 @@
 
 use super::segment::Segment;
 use crate::error::Error;
-use crate::sample;
+use crate::process;
 use hinterland_abi::{LEDGER_MAGIC, LEDGER_VERSION, Ledger, ProcessRow, RowState};
 use nix::unistd::{Whence, lseek};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -28,7 +28,7 @@ impl LauncherLedger {
         head.version.store(LEDGER_VERSION, Relaxed);
         head.unmanaged_allowed.store(unmanaged_allowed.into(), Relaxed);
         head.launcher_pid.store(nix::unistd::getpid().as_raw(), Relaxed);
-        head.launcher_namespace.store(sample::pid_namespace(0).unwrap_or(0), Relaxed);
+        head.launcher_namespace.store(process::pid_namespace(0).unwrap_or(0), Relaxed);
         head.magic.store(LEDGER_MAGIC, Release);
         Ok(ledger)
     }

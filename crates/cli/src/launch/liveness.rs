@@ -7,7 +7,7 @@
 //! A process in another PID namespace has another number there than here, and one without `/proc` does not know in which it is. Such a process is
 //! found among the launcher's descendants: by its namespace; by its inode in pidfs if it does not know that; by its number there if it hides it.
 
-use crate::sample;
+use crate::process;
 use hinterland_abi::{Numbered, ProcessRow};
 use hinterland_sys::pidfs;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -47,7 +47,7 @@ pub struct Liveness {
 /// The launcher's own PID namespace; 0: not known.
 fn own_namespace() -> u64 {
     static OWN: OnceLock<u64> = OnceLock::new();
-    *OWN.get_or_init(|| sample::pid_namespace(0).unwrap_or(0))
+    *OWN.get_or_init(|| process::pid_namespace(0).unwrap_or(0))
 }
 
 impl Liveness {
@@ -58,13 +58,13 @@ impl Liveness {
         if let Some(fd) = self.watched.get(&life) {
             return !has_ended(fd.as_fd());
         }
-        let Some(pid) = self.pid_of(row) else { return !sample::can_look() };
+        let Some(pid) = self.pid_of(row) else { return !process::can_look() };
         let fd = (self.watched.len() < WATCHED_MAX).then(|| pidfs::open(pid)).flatten();
         // After the descriptor is open, so that what is said of the number is said of the same process.
-        let started_ns = match sample::started_ns(pid) {
+        let started_ns = match process::started_ns(pid) {
             Ok(Some(started_ns)) => started_ns,
             Ok(None) => return false,
-            Err(sample::CannotLook) => return true,
+            Err(process::CannotLook) => return true,
         };
         if life.taken_ns != 0 && started_ns > life.taken_ns {
             return false;
@@ -89,7 +89,7 @@ impl Liveness {
             if let Some(pid) = self.elsewhere.get(&process) {
                 return Some(*pid);
             }
-            self.elsewhere = sample::numbered_elsewhere(nix::unistd::getpid().as_raw()).into_iter().collect();
+            self.elsewhere = process::numbered_elsewhere(nix::unistd::getpid().as_raw()).into_iter().collect();
         }
         // One that hides what it knows, or was confined when it was forked: it is one of this number.
         let named =

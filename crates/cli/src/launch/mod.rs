@@ -39,7 +39,6 @@ pub use readiness::{ADDRESS_SPACE_BYTES, TRAP_REMEDY, can_monitor, remedy as use
 use crate::args::RunArgs;
 use crate::config::{self, RunConfig, StatsTarget};
 use crate::error::{Error, complain, tell};
-use crate::figures::Totals;
 use crate::host::Host;
 use crate::output::{self, Output};
 use crate::plan as plans;
@@ -47,6 +46,7 @@ use crate::print;
 use crate::profile::{Profiling, Taken};
 use crate::program;
 use crate::report::{Ending, Run, Summary};
+use crate::statistics::Totals;
 use crate::trace::Recording;
 use hinterland_abi::{HandoverFile, HeapMode, Settings, variables};
 use hinterland_units::ForeignJson;
@@ -66,27 +66,27 @@ enum Plan {
 
 /// Runs a program; returns the exit code that the launcher is to end with.
 pub fn run(args: &RunArgs) -> ExitCode {
-    run_for(args, Asked::default())
+    run_for(args, RunOutputs::default())
 }
 
 /// What a run is to leave, beside its figures.
 #[derive(Clone, Copy, Default)]
-struct Asked<'a> {
+struct RunOutputs<'a> {
     trace: Option<&'a Recording>,
     profile: Option<&'a Profiling>,
 }
 
 /// Runs a program and records its trace.
 pub fn run_and_record(args: &RunArgs, recording: &Recording) -> ExitCode {
-    run_for(args, Asked { trace: Some(recording), ..Asked::default() })
+    run_for(args, RunOutputs { trace: Some(recording), ..RunOutputs::default() })
 }
 
 /// Runs a program and takes its profile.
 pub fn run_and_profile(args: &RunArgs, profiling: &Profiling) -> ExitCode {
-    run_for(args, Asked { profile: Some(profiling), ..Asked::default() })
+    run_for(args, RunOutputs { profile: Some(profiling), ..RunOutputs::default() })
 }
 
-fn run_for(args: &RunArgs, asked: Asked<'_>) -> ExitCode {
+fn run_for(args: &RunArgs, asked: RunOutputs<'_>) -> ExitCode {
     match launch(args, asked) {
         Ok(ending) => ending::end_like(ending),
         Err(error) => {
@@ -99,7 +99,7 @@ fn run_for(args: &RunArgs, asked: Asked<'_>) -> ExitCode {
     }
 }
 
-fn launch(args: &RunArgs, asked: Asked<'_>) -> Result<Ending, Error> {
+fn launch(args: &RunArgs, asked: RunOutputs<'_>) -> Result<Ending, Error> {
     let host = Host::here();
     let mut config = config::resolve(args, |name| std::env::var(name), &host)?;
     if let Some(profiling) = asked.profile {
@@ -119,7 +119,7 @@ fn launch(args: &RunArgs, asked: Asked<'_>) -> Result<Ending, Error> {
     if let Plan::Managed(library) = &plan {
         config.read.push(("the library that is preloaded", library.clone()));
     }
-    config.read.push(("the plan of the program", plans::place(&file)));
+    config.read.push(("the plan of the program", plans::path_of(&file)));
     refuse_needed(&config, recording, asked.profile, &file, arguments(args))?;
     let stats = config.stats.as_ref().map(Stats::open).transpose()?;
     recording.map(Recording::begin).transpose()?;
@@ -228,7 +228,7 @@ fn launch(args: &RunArgs, asked: Asked<'_>) -> Result<Ending, Error> {
     if let Some(recording) = asked.trace {
         recording.say(&ledger.get().trace, &totals, config.quiet);
     }
-    let promised = plans::Run {
+    let compared = plans::Run {
         waiting: summary.waiting(),
         local_bytes: config.local_bytes().map_or(0, |bytes| bytes.0),
         far: &config.settings.far.join(" "),
@@ -236,7 +236,7 @@ fn launch(args: &RunArgs, asked: Asked<'_>) -> Result<Ending, Error> {
     // A service level or a command has changed the run, or the tracer let hardly a page be mapped.
     let is_another_run = ledger.get().commands.newest() != 0 || is_traced;
     let is_judged = summary.is_managed() && !is_another_run;
-    if let Some(worse) = plans::broken(&file, &promised).filter(|_| is_judged) {
+    if let Some(worse) = plans::regression(&file, &compared).filter(|_| is_judged) {
         complain(format_args!("{}: {worse}", run.program));
     }
     if let Some(foreign) = plans::foreign(&file).filter(|_| !config.quiet) {

@@ -31,7 +31,7 @@ pub struct OtherRuns {
 
 /// What this run may hold beside the others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Beside {
+pub struct Allowance {
     /// In bytes; `u64::MAX`: what it wants.
     pub cap: u64,
     /// How many others there are.
@@ -45,9 +45,9 @@ struct Bounds {
     cgroup: MachineShare,
 }
 
-impl Beside {
+impl Allowance {
     /// No others.
-    pub const NONE: Beside = Beside { cap: u64::MAX, others: 0 };
+    pub const NONE: Allowance = Allowance { cap: u64::MAX, others: 0 };
 }
 
 impl OtherRuns {
@@ -83,10 +83,10 @@ impl OtherRuns {
     }
 
     /// Says what the run holds and wants, and finds what the others leave to it.
-    pub fn look(&mut self, host: &Host, memory: RunMemory) -> Beside {
+    pub fn look(&mut self, host: &Host, memory: RunMemory) -> Allowance {
         let limit = host.cgroup_limit();
         let own = self.write(host, memory, limit.as_ref());
-        let Some(others) = self.file().map(ShareFile::others) else { return Beside::NONE };
+        let Some(others) = self.file().map(ShareFile::others) else { return Allowance::NONE };
         let available = host.memory().map(|memory| memory.available_bytes);
         self.bounds.find(own, others, available, limit.map(|limit| limit.bytes))
     }
@@ -102,7 +102,7 @@ impl OtherRuns {
 
 impl Bounds {
     /// `available`: RAM beside what the runs hold; `limit`: the one of the run's cgroup.
-    fn find(&mut self, own: Share, others: Vec<Share>, available: Option<u64>, limit: Option<u64>) -> Beside {
+    fn find(&mut self, own: Share, others: Vec<Share>, available: Option<u64>, limit: Option<u64>) -> Allowance {
         let all: Vec<Share> = others.into_iter().chain([own]).collect();
         let memory = |is_in: &dyn Fn(&Share) -> bool| -> Vec<RunMemory> {
             all.iter().filter(|share| is_in(share)).map(|share| share.memory).collect()
@@ -118,8 +118,8 @@ impl Bounds {
 }
 
 /// What a run may hold of `room`, beside the others of `runs`.
-fn bounded(share: &mut MachineShare, room: Option<u64>, runs: &[RunMemory]) -> Beside {
-    Beside { cap: room.map_or(u64::MAX, |room| share.look(room, runs)), others: runs.len().saturating_sub(1) }
+fn bounded(share: &mut MachineShare, room: Option<u64>, runs: &[RunMemory]) -> Allowance {
+    Allowance { cap: room.map_or(u64::MAX, |room| share.look(room, runs)), others: runs.len().saturating_sub(1) }
 }
 
 /// What the runs may hold together, if a test says so.
@@ -149,14 +149,14 @@ mod tests {
             |own, others: &[Share], available, limit| Bounds::default().find(own, others.to_vec(), available, limit);
         let (inside, outside, other) = (run(Some(600), 7), run(Some(600), 0), run(None, 9));
         // Four fifths of 350 and the 900 that are held, without the 300 of a run that wants nothing.
-        assert_eq!(find(outside, &[inside, other], Some(350), None), Beside { cap: 350, others: 2 });
+        assert_eq!(find(outside, &[inside, other], Some(350), None), Allowance { cap: 350, others: 2 });
         assert_eq!(
             find(inside, &[outside, other], Some(350), Some(500)),
-            Beside { cap: 350, others: 2 },
+            Allowance { cap: 350, others: 2 },
             "alone there"
         );
-        assert_eq!(find(inside, &[inside, outside], Some(600), Some(500)), Beside { cap: 200, others: 1 });
-        assert_eq!(find(inside, &[inside, outside], None, None), Beside { cap: u64::MAX, others: 2 });
-        assert_eq!(find(inside, &[], Some(1), Some(1)), Beside { cap: u64::MAX, others: 0 }, "alone");
+        assert_eq!(find(inside, &[inside, outside], Some(600), Some(500)), Allowance { cap: 200, others: 1 });
+        assert_eq!(find(inside, &[inside, outside], None, None), Allowance { cap: u64::MAX, others: 2 });
+        assert_eq!(find(inside, &[], Some(1), Some(1)), Allowance { cap: u64::MAX, others: 0 }, "alone");
     }
 }

@@ -5,9 +5,9 @@
 //! second it looks at its descendants, and names each that has held more than [`PROCESS_MIN`] of anonymous memory for a second. Of a
 //! managed process it names what is not managed when that is more than a tenth of the budget, and more than the same.
 
-use crate::figures::{NotManaged, RowFigures};
+use crate::process::{self, Image, ProcessMemory};
 use crate::program::{self, Verdict};
-use crate::sample::{self, Image, Process};
+use crate::statistics::{NotManaged, ProcessStatistics};
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -54,16 +54,16 @@ impl Outside {
     }
 
     /// Looks at all descendants; `rows` are those of live processes. Returns what is new.
-    pub fn look(&mut self, rows: &[RowFigures]) -> Vec<NotManaged> {
+    pub fn look(&mut self, rows: &[ProcessStatistics]) -> Vec<NotManaged> {
         let own = i32::try_from(std::process::id()).unwrap_or(0);
-        let known: HashMap<i32, &RowFigures> = rows.iter().map(|row| (row.pid, row)).collect();
+        let known: HashMap<i32, &ProcessStatistics> = rows.iter().map(|row| (row.pid, row)).collect();
         let mut holding = HashMap::new();
         let mut new = Vec::new();
-        for (pid, name) in sample::descendants(own) {
-            let Some(memory) = Process::read(pid) else { continue };
+        for (pid, name) in process::descendants(own) {
+            let Some(memory) = ProcessMemory::read(pid) else { continue };
             let row = known.get(&pid).copied();
             let Some(bytes) = self.outside(row, memory) else { continue };
-            let life = (pid, sample::started_ns(pid).ok().flatten());
+            let life = (pid, process::started_ns(pid).ok().flatten());
             let mut seen = self.seen.remove(&life).unwrap_or(Seen { since: Instant::now(), told: None, said: false });
             let lasting = if row.is_none() && is_copy(pid, &known) { COPY_LASTING } else { LASTING };
             if let Some(told) = seen.told.and_then(|index| self.found.get_mut(index)) {
@@ -71,7 +71,7 @@ impl Outside {
             } else if !seen.said && seen.since.elapsed() >= lasting {
                 seen.said = true;
                 let why = row.map_or_else(|| self.why(pid, &name), why_of_row);
-                let is_part = row.is_some_and(RowFigures::is_managed);
+                let is_part = row.is_some_and(ProcessStatistics::is_managed);
                 let found = NotManaged { pid, program: name, why, is_part, anonymous_bytes: bytes };
                 if self.found.len() < KEPT_MAX {
                     seen.told = Some(self.found.len());
@@ -86,7 +86,7 @@ impl Outside {
     }
 
     /// The bytes outside the budget, if they are worth a word.
-    fn outside(&self, row: Option<&RowFigures>, memory: Process) -> Option<u64> {
+    fn outside(&self, row: Option<&ProcessStatistics>, memory: ProcessMemory) -> Option<u64> {
         let Some(row) = row.filter(|row| row.is_managed()) else {
             return Some(memory.anonymous_bytes).filter(|bytes| *bytes > PROCESS_MIN);
         };
@@ -114,14 +114,14 @@ impl Outside {
         match std::fs::read(format!("{directory}/environ")) {
             Ok(environment) if !holds(&environment, self.library.as_bytes()) => "without the run's environment".into(),
             Ok(environment) if !holds(&environment, self.ledger.as_bytes()) => "in a run of its own".into(),
-            _ if sample::pid_namespace(pid) != sample::pid_namespace(0) => "in a PID namespace of its own".into(),
+            _ if process::pid_namespace(pid) != process::pid_namespace(0) => "in a PID namespace of its own".into(),
             _ => "the library did not report".into(),
         }
     }
 }
 
 /// Why a process that has a row holds memory outside the budget.
-fn why_of_row(row: &RowFigures) -> String {
+fn why_of_row(row: &ProcessStatistics) -> String {
     match row.is_managed() {
         true => "a part of its memory".into(),
         false => row.reason.clone(),
@@ -129,9 +129,9 @@ fn why_of_row(row: &RowFigures) -> String {
 }
 
 /// Whether a process is a copy of its parent, which is managed: it runs the same image.
-fn is_copy(pid: i32, known: &HashMap<i32, &RowFigures>) -> bool {
-    let image = |pid: i32| -> Option<Image> { sample::image(pid) };
-    let parent = sample::parent(pid).filter(|parent| known.contains_key(parent));
+fn is_copy(pid: i32, known: &HashMap<i32, &ProcessStatistics>) -> bool {
+    let image = |pid: i32| -> Option<Image> { process::image(pid) };
+    let parent = process::parent(pid).filter(|parent| known.contains_key(parent));
     parent.is_some_and(|parent| image(parent).is_some() && image(parent) == image(pid))
 }
 
@@ -142,14 +142,14 @@ fn holds(text: &[u8], part: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figures::Gauges;
+    use crate::statistics::Gauges;
 
     fn outside(budget_bytes: u64) -> Outside {
         Outside::new(budget_bytes, false, Path::new("/lib/libhinterland.so"), "/proc/1/fd/3".into())
     }
 
-    fn holding(mebibytes: u64) -> Process {
-        Process { anonymous_bytes: mebibytes << 20, ..Process::default() }
+    fn holding(mebibytes: u64) -> ProcessMemory {
+        ProcessMemory { anonymous_bytes: mebibytes << 20, ..ProcessMemory::default() }
     }
 
     #[test]
@@ -157,14 +157,19 @@ mod tests {
         let outside = outside(1 << 30);
         assert_eq!(outside.outside(None, holding(16)), None);
         assert_eq!(outside.outside(None, holding(17)), Some(17 << 20));
-        let refused = RowFigures { reason: "no userfaultfd".into(), ..RowFigures::default() };
+        let refused = ProcessStatistics { reason: "no userfaultfd".into(), ..ProcessStatistics::default() };
         assert_eq!(outside.outside(Some(&refused), holding(17)), Some(17 << 20));
     }
 
     #[test]
     fn of_a_managed_process_counts_what_is_neither_managed_nor_hinterlands_own() {
         let now = Gauges { resident_managed_bytes: 100 << 20, ..Gauges::default() };
-        let row = RowFigures { fault_path: "inline".into(), now, beside_bytes: 30 << 20, ..RowFigures::default() };
+        let row = ProcessStatistics {
+            fault_path: "inline".into(),
+            now,
+            beside_bytes: 30 << 20,
+            ..ProcessStatistics::default()
+        };
         assert_eq!(outside(1 << 20).outside(Some(&row), holding(130 + 16)), None);
         assert_eq!(outside(1 << 20).outside(Some(&row), holding(130 + 20)), Some(20 << 20));
         assert_eq!(outside(1 << 30).outside(Some(&row), holding(130 + 20)), None, "less than a tenth of the budget");

@@ -10,10 +10,10 @@
 use super::collect::{self, Present};
 use super::ledger::LauncherLedger;
 use super::liveness::Liveness;
-use super::other_runs::Beside;
+use super::other_runs::Allowance;
 use super::thread_times::ThreadTimes;
-use crate::figures::{Counters, RowFigures, Totals};
 use crate::report::{ServiceReport, Shortage};
+use crate::statistics::{Counters, ProcessStatistics, Totals};
 use hinterland_policy::{Interval, RunMemory, ServiceLevel};
 use hinterland_units::{Budget, Slowdown};
 use std::collections::HashMap;
@@ -153,13 +153,13 @@ impl Keeper {
     }
 
     /// Bounds the run by what the machine has for it beside others; returns the budget that is right now, in bytes.
-    pub fn bound(&mut self, beside: Beside) -> u64 {
-        self.level.set_cap(beside.cap);
+    pub fn bound(&mut self, allowance: Allowance) -> u64 {
+        self.level.set_cap(allowance.cap);
         let wanted_bytes = self.level.wanted();
         // Of a run that has ended, the cap is that of the last seconds.
-        if self.level.is_short() && wanted_bytes > beside.cap && beside.others > 0 {
+        if self.level.is_short() && wanted_bytes > allowance.cap && allowance.others > 0 {
             let (share_bytes, is_least) = (self.level.budget(), self.level.is_proven());
-            let (asked, others) = (self.asked, beside.others);
+            let (asked, others) = (self.asked, allowance.others);
             let shortage = Shortage { asked, wanted_bytes, is_least, share_bytes, others };
             self.shortage = Some(shortage);
             if self.worst.is_none_or(|worst| share_bytes < worst.share_bytes) {
@@ -227,8 +227,8 @@ impl Keeper {
     /// that was killed has not said what it worked, so what was measured of it is not taken from that.
     fn worked_before_the_end<'a>(
         &mut self,
-        live: &[RowFigures],
-        ended: impl DoubleEndedIterator<Item = &'a RowFigures> + Clone,
+        live: &[ProcessStatistics],
+        ended: impl DoubleEndedIterator<Item = &'a ProcessStatistics> + Clone,
         gone: Gone,
     ) -> u64 {
         let mut known_ns = 0;
@@ -242,7 +242,7 @@ impl Keeper {
     }
 
     /// The time that threads of the program worked or stood still for far memory; the work of those that have ended is not in it.
-    fn thread_time(&mut self, rows: &[RowFigures], elapsed_ns: u64, far_stall_ns: u64, gone: Gone) -> Times {
+    fn thread_time(&mut self, rows: &[ProcessStatistics], elapsed_ns: u64, far_stall_ns: u64, gone: Gone) -> Times {
         let far_share = far_stall_ns as f64 / gone.stall_ns.max(1) as f64;
         let (mut sum, mut of_live_ns) = (Times::default(), 0);
         for row in rows.iter().filter(|row| row.is_managed()) {
@@ -289,13 +289,13 @@ mod tests {
     }
 
     /// Plays half seconds of a program that works in 800 of its 900 MiB; what is said.
-    fn play(keeper: &mut Keeper, seconds: usize, beside: Beside) -> Vec<String> {
+    fn play(keeper: &mut Keeper, seconds: usize, allowance: Allowance) -> Vec<String> {
         let half = |keeper: &mut Keeper| {
             let (local_bytes, managed_bytes) = (keeper.level.budget().min(900 << 20), 900 << 20);
             let stall_ns = if local_bytes < 800 << 20 { 250_000_000 } else { 0 };
             let (elapsed_ns, thread_ns) = (500_000_000, 500_000_000);
             keeper.level.observe(&Interval { elapsed_ns, thread_ns, stall_ns, local_bytes, managed_bytes });
-            keeper.bound(beside);
+            keeper.bound(allowance);
             keeper.news()
         };
         (0..2 * seconds).filter_map(|_| half(keeper)).collect()
@@ -304,13 +304,13 @@ mod tests {
     #[test]
     fn a_run_that_is_short_of_memory_says_so_once_and_when_it_no_longer_is() {
         let mut keeper = Keeper::new("1.2".parse().unwrap(), 1 << 30);
-        let beside = |mebibytes: u64| Beside { cap: mebibytes << 20, others: 2 };
-        assert_eq!(play(&mut keeper, 20, Beside::NONE), [""; 0], "alone");
-        let said = [500, 300, 400].map(|mebibytes| play(&mut keeper, 20, beside(mebibytes))).concat();
+        let allowance = |mebibytes: u64| Allowance { cap: mebibytes << 20, others: 2 };
+        assert_eq!(play(&mut keeper, 20, Allowance::NONE), [""; 0], "alone");
+        let said = [500, 300, 400].map(|mebibytes| play(&mut keeper, 20, allowance(mebibytes))).concat();
         let words = (said[0].starts_with("cannot keep 1.2: would need "), said.len());
         assert!(words == (true, 1) && said[0].ends_with(" MiB, its share is 500 MiB beside 2 other runs"), "{said:?}");
         assert!(keeper.obstacle().ends_with(", its share is 400 MiB beside 2 other runs"), "{}", keeper.obstacle());
-        assert_eq!(play(&mut keeper, 20, Beside::NONE), ["keeps the slowdown of 1.2 again"]);
+        assert_eq!(play(&mut keeper, 20, Allowance::NONE), ["keeps the slowdown of 1.2 again"]);
         assert_eq!(keeper.obstacle(), "");
         let worst = keeper.report().shortage.unwrap();
         assert_eq!((worst.share_bytes, worst.others), (300 << 20, 2));

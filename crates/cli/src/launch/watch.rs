@@ -20,9 +20,9 @@ use super::outside::Outside;
 use super::signals::{Arrived, Signals};
 use super::stopped::stop_with;
 use crate::error::{Error, complain};
-use crate::figures::{RowFigures, Totals};
+use crate::process;
 use crate::report::{Ending, ServiceReport};
-use crate::sample;
+use crate::statistics::{ProcessStatistics, Totals};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{UsageWho, getrusage};
@@ -245,7 +245,7 @@ impl Watch<'_> {
     fn tell(&mut self) {
         let Some(end) = self.program_end.as_mut().filter(|end| !end.told && end.at.elapsed() >= SILENT) else { return };
         end.told = true;
-        let left = sample::descendants(nix::unistd::getpid().as_raw());
+        let left = process::descendants(nix::unistd::getpid().as_raw());
         let named: Vec<String> = left.iter().take(NAMED_MAX).map(|(pid, name)| format!("{name} ({pid})")).collect();
         let more = if left.len() > NAMED_MAX { ", …" } else { "" };
         complain(format_args!(
@@ -291,7 +291,7 @@ impl Watch<'_> {
     /// Names memory nodes that do not answer from the beginning, each once.
     fn name_absent(&mut self) {
         for total in self.totals.backends().iter().filter(|total| total.is_absent()) {
-            let url = &total.figures.url;
+            let url = &total.statistics.url;
             if !self.absent.contains(url) {
                 complain(format_args!(
                     "warning: the memory node {url} does not answer; the run goes on with the others"
@@ -306,7 +306,7 @@ impl Watch<'_> {
         let begun = Instant::now();
         let Some(outside) = self.outside.as_mut().filter(|_| begun >= self.outside_due) else { return };
         let spent = processor_time();
-        let rows: Vec<RowFigures> = collect::live_rows(self.ledger, &mut self.liveness);
+        let rows: Vec<ProcessStatistics> = collect::live_rows(self.ledger, &mut self.liveness);
         let found = outside.look(&rows);
         // Of the launcher's own time: on a busy machine it may have waited for a processor most of the time.
         let spent = processor_time().saturating_sub(spent);
@@ -323,7 +323,7 @@ impl Watch<'_> {
 
     /// Kills the program and all that descends from it.
     fn end_all(&self) {
-        for (pid, _) in sample::descendants(nix::unistd::getpid().as_raw()) {
+        for (pid, _) in process::descendants(nix::unistd::getpid().as_raw()) {
             // SAFETY: a descendant a moment ago: nobody but this process waits for its orphans, and its parents are being ended, too.
             unsafe { libc::kill(pid, libc::SIGKILL) };
         }
@@ -335,7 +335,7 @@ impl Watch<'_> {
         if begun < self.pss_due {
             return;
         }
-        self.pss_peak_bytes = self.pss_peak_bytes.max(sample::tree_pss_bytes());
+        self.pss_peak_bytes = self.pss_peak_bytes.max(process::tree_pss_bytes());
         self.pss_due = begun + LOOK_MAX.max(begun.elapsed() * TIME_SHARE);
     }
 }

@@ -40,7 +40,7 @@ pub struct Measurement {
 pub enum Runs {
     /// All in order.
     Ended {
-        figures: Measurement,
+        measured: Measurement,
         /// Of what was printed; `None`: it was not the same in all runs.
         output: Option<[u8; 32]>,
     },
@@ -97,7 +97,7 @@ impl Runner {
         }
         let output = outputs[0];
         let output = outputs.iter().all(|other| *other == output).then_some(output);
-        Ok(Runs::Ended { figures: medians(&all), output })
+        Ok(Runs::Ended { measured: medians(&all), output })
     }
 
     /// Takes a profile. `None`: the program did not end in order.
@@ -192,9 +192,9 @@ mod tests {
             stall_threads,
             major_faults,
         };
-        let figures = medians(&[run(3.0, 0.5, 1, 30), run(1.0, 0.1, 0, 10), run(2.0, 0.6, 2, 90)]);
+        let measured = medians(&[run(3.0, 0.5, 1, 30), run(1.0, 0.1, 0, 10), run(2.0, 0.6, 2, 90)]);
         assert_eq!(
-            figures,
+            measured,
             Measurement { seconds: 2.0, seconds_min: 1.0, seconds_max: 3.0, waiting: 0.3, major_faults: 30 }
         );
         assert_eq!(medians(&[run(3.0, 0.0, 1, 3), run(1.0, 0.0, 1, 1)]).seconds, 2.0);

@@ -22,7 +22,7 @@ use crate::config::flags::{Flags, Optimized};
 use crate::error::{EXIT_REFUSED, Error, complain};
 use crate::host::Host;
 use crate::output;
-use crate::plan::{Measured, Plan, Written, place};
+use crate::plan::{Measured, Plan, Written, path_of};
 use crate::profile::{HEAD, Refusal, part};
 use crate::program;
 use build::Builder;
@@ -163,7 +163,7 @@ fn optimize(args: &OptimizeArgs) -> Result<(), Stop> {
     let mut rounds = Loop::new(builder, runner, until, args.rounds, args.gain, args.ignore_output);
     rounds.plain()?;
     let file = program_file(&args.program)?;
-    let place = args.output.clone().unwrap_or_else(|| place(&file));
+    let place = args.output.clone().unwrap_or_else(|| path_of(&file));
     let refuse = |source| Stop::Ours(Error::Trace { path: place.clone(), source });
     // A place that is needed or cannot be written is refused now and not after all rounds.
     let arguments = args.program.get(1..).unwrap_or_default();
@@ -205,7 +205,7 @@ fn of_another<'a>(plan: &'a Plan, program: &Path) -> Option<&'a Path> {
 
 /// What was measured with the best plan.
 fn measured(rounds: &Loop, local_bytes: u64, far: &[String]) -> Measured {
-    let (best, plain) = (&rounds.best().figures, &rounds.plain_figures());
+    let (best, plain) = (&rounds.best().measured, &rounds.plain_measured());
     Measured {
         seconds: best.seconds,
         plain_seconds: plain.seconds,

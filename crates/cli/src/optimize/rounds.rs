@@ -37,7 +37,7 @@ pub struct Round {
     pub functions: usize,
     pub sites: usize,
     /// `None`: it could not be measured.
-    pub figures: Option<Measurement>,
+    pub measured: Option<Measurement>,
     #[serde(flatten)]
     pub outcome: Outcome,
 }
@@ -45,7 +45,7 @@ pub struct Round {
 /// The best plan so far.
 pub struct Best {
     pub plan: Plan,
-    pub figures: Measurement,
+    pub measured: Measurement,
     /// Its round.
     pub round: usize,
 }
@@ -100,8 +100,8 @@ impl Loop {
     }
 
     /// What was measured without hints.
-    pub fn plain_figures(&self) -> Measurement {
-        self.rounds[0].figures.expect("what cannot be measured without hints ends the command")
+    pub fn plain_measured(&self) -> Measurement {
+        self.rounds[0].measured.expect("what cannot be measured without hints ends the command")
     }
 
     /// Builds and measures the program without hints.
@@ -111,8 +111,8 @@ impl Loop {
         self.builder.build(&plan, &self.until)?;
         let runs = self.runner.measure(&|how_far| progress(&format!("without hints: {how_far}")))?;
         let program = self.runner.name();
-        let (figures, output) = match runs {
-            Runs::Ended { figures, output } => (figures, output),
+        let (measured, output) = match runs {
+            Runs::Ended { measured, output } => (measured, output),
             Runs::Failed { how, said } => return Err(Stop::Program { program, how, said }),
         };
         if output.is_none() && !self.ignore_output {
@@ -123,10 +123,10 @@ impl Loop {
             what: "without hints".into(),
             functions: 0,
             sites: 0,
-            figures: Some(figures),
+            measured: Some(measured),
             outcome: Outcome::Plain,
         });
-        self.best = Some(Best { plan, figures, round: 0 });
+        self.best = Some(Best { plan, measured, round: 0 });
         Ok(())
     }
 
@@ -194,11 +194,11 @@ impl Loop {
         let Candidate { plan, what } = candidate;
         progress(&format!("round {number}: building"));
         self.is_best_built = false;
-        let round = |figures, outcome| Round {
+        let round = |measured, outcome| Round {
             what,
             functions: plan.functions.len(),
             sites: plan.sites.len(),
-            figures,
+            measured,
             outcome,
         };
         let digest = match self.builder.build(&plan, &self.until) {
@@ -218,25 +218,25 @@ impl Loop {
             ));
         }
         let runs = self.runner.measure(&|how_far| progress(&format!("round {number}: {how_far}")))?;
-        let (figures, outcome) = match runs {
+        let (measured, outcome) = match runs {
             Runs::Failed { how, .. } => (None, Outcome::RolledBack(format!("it {how}"))),
             Runs::Ended { output, .. } if !self.ignore_output && output != self.output => {
                 (None, Outcome::RolledBack("it prints something else".into()))
             }
-            Runs::Ended { figures, .. } => (Some(figures), self.judge(&figures)),
+            Runs::Ended { measured, .. } => (Some(measured), self.judge(&measured)),
         };
         let is_kept = outcome == Outcome::Kept;
-        self.done(round(figures, outcome));
-        if let Some(figures) = figures.filter(|_| is_kept) {
-            self.best = Some(Best { plan, figures, round: number });
+        self.done(round(measured, outcome));
+        if let Some(measured) = measured.filter(|_| is_kept) {
+            self.best = Some(Best { plan, measured, round: number });
             self.is_best_built = true;
         }
         Ok(is_kept)
     }
 
-    fn judge(&self, figures: &Measurement) -> Outcome {
-        let best = self.best().figures.seconds;
-        let ratio = figures.seconds / best;
+    fn judge(&self, measured: &Measurement) -> Outcome {
+        let best = self.best().measured.seconds;
+        let ratio = measured.seconds / best;
         if ratio <= 1.0 - self.gain {
             Outcome::Kept
         } else if ratio > 1.0 + self.gain {

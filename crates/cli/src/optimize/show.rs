@@ -28,7 +28,7 @@ struct Document<'a> {
 /// Prints the rounds, and where the best plan is.
 pub fn print(rounds: &Loop, plan: Option<&Path>, as_json: bool) -> io::Result<()> {
     let best = rounds.best();
-    let times_as_fast = rounds.plain_figures().seconds / best.figures.seconds;
+    let times_as_fast = rounds.plain_measured().seconds / best.measured.seconds;
     if as_json {
         let plan = plan.map(|plan| plan.display().to_string());
         let document = Document { rounds: &rounds.rounds, best: best.round, times_as_fast, plan };
@@ -56,7 +56,7 @@ pub fn print(rounds: &Loop, plan: Option<&Path>, as_json: bool) -> io::Result<()
 
 fn row(number: usize, round: &Round, is_best: bool) -> Vec<String> {
     let figure = |text: Option<String>| text.unwrap_or_else(|| "-".into());
-    let figures = round.figures;
+    let measured = round.measured;
     let outcome = match &round.outcome {
         Outcome::Plain => String::new(),
         Outcome::Kept if is_best => "kept: the best".into(),
@@ -68,9 +68,9 @@ fn row(number: usize, round: &Round, is_best: bool) -> Vec<String> {
         round.what.clone(),
         round.functions.to_string(),
         round.sites.to_string(),
-        figure(figures.map(|figures| duration(Duration::from_secs_f64(figures.seconds)))),
-        figure(figures.map(|figures| percent(figures.waiting))),
-        figure(figures.map(|figures| count(figures.major_faults))),
+        figure(measured.map(|measured| duration(Duration::from_secs_f64(measured.seconds)))),
+        figure(measured.map(|measured| percent(measured.waiting))),
+        figure(measured.map(|measured| count(measured.major_faults))),
         outcome,
     ]
 }

@@ -2,14 +2,14 @@
 //!
 //! ```text
 //! hinterland plan, optimize, people ─▶ TOML ─▶ hinterland cc: JSON for the compiler's plugin, with the digest for the objects' notes
-//!                                       └────▶ hinterland run: what was measured with it (`promise`)
+//!                                       └────▶ hinterland run: what was measured with it (`regression`)
 //! ```
 
 mod note;
-mod promise;
+mod regression;
 
 pub use note::digests;
-pub use promise::{Run, broken, foreign, place};
+pub use regression::{Run, foreign, path_of, regression};
 
 use crate::encode::hexadecimal;
 use crate::error::Error;

@@ -5,8 +5,9 @@
 
 use super::members::{Members, documented};
 use super::summary::{Summary, compression_ratio};
-use crate::figures::{
-    Activity, BackendFigures, BackendTotal, Counters, Gauges, HintSite, NotManaged, RowFigures, UnmanagedSource,
+use crate::statistics::{
+    Activity, BackendStatistics, BackendTotal, Counters, Gauges, HintSite, NotManaged, ProcessStatistics,
+    UnmanagedSource,
 };
 use hinterland_abi::statistics::process::{Maxima, Own, Principal};
 use serde::Serialize;
@@ -317,7 +318,7 @@ fn source(source: UnmanagedSource) -> &'static str {
 }
 
 fn backend(total: &BackendTotal) -> Backend<'_> {
-    let figures = &total.figures;
+    let figures = &total.statistics;
     let statistics = of_a_backend(figures);
     let removable = hinterland_backend::names_nodes(&figures.url).then_some(figures.now.needed == 0);
     Backend { url: &figures.url, statistics, compression_ratio: compression_ratio([total]), removable }
@@ -328,7 +329,7 @@ fn outside(found: &NotManaged) -> Outside<'_> {
     Outside { pid: *pid, program, reason: why, anonymous_bytes: *anonymous_bytes }
 }
 
-fn process<'a>(row: &'a RowFigures, tapes: &'a [String]) -> Process<'a> {
+fn process<'a>(row: &'a ProcessStatistics, tapes: &'a [String]) -> Process<'a> {
     let tape = usize::try_from(row.tape).ok().and_then(|number| tapes.get(number.checked_sub(1)?));
     Process {
         pid: row.pid,
@@ -350,7 +351,7 @@ fn of_the_run(place: &str, counters: &Counters, peak: &Gauges, maxima: &Maxima, 
     Members::at(place, figures.concat())
 }
 
-fn of_a_backend(figures: &BackendFigures) -> Members {
+fn of_a_backend(figures: &BackendStatistics) -> Members {
     let counted = [figures.counters.figures(), figures.now.figures(), figures.maxima.figures()].concat();
     Members::at("", counted).and(Members::peaks(&figures.peak.figures()))
 }
@@ -396,7 +397,7 @@ mod counted {
 
     impl Counted for Backend<'_> {
         fn members() -> Members {
-            of_a_backend(&BackendFigures::default())
+            of_a_backend(&BackendStatistics::default())
         }
     }
 

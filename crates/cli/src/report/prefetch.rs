@@ -37,8 +37,8 @@ impl Summary<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figures::Totals;
     use crate::report::summary::{Ending, Run};
+    use crate::statistics::Totals;
     use hinterland_abi::{FAULT_BUCKETS, bucket_of};
     use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! What a run's figures say: everything that is derived rather than counted.
 
-use crate::figures::{BackendTotal, Gauges, RowFigures, Totals, UnmanagedSource};
+use crate::statistics::{BackendTotal, Gauges, ProcessStatistics, Totals, UnmanagedSource};
 use hinterland_abi::bucket_upper_ns;
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES, Slowdown};
 use std::fmt;
@@ -194,7 +194,7 @@ impl<'a> Summary<'a> {
     /// What must be said even when no summary is wanted: the library was there but could not take hold of anything.
     pub fn warning(&self) -> Option<String> {
         let refused = self.run.unmanaged_because.is_none() && !self.is_managed();
-        let ran = |row: &&RowFigures| row.fatal.is_empty() && !row.reason.is_empty();
+        let ran = |row: &&ProcessStatistics| row.fatal.is_empty() && !row.reason.is_empty();
         let row = self.totals.processes.iter().filter(ran).find(|_| refused)?;
         Some(format!("warning: {} ran unmanaged, without any memory bound: {}", short_name(row, self.run), row.reason))
     }
@@ -270,9 +270,9 @@ pub(super) fn percentile(histogram: &[u64], percent: u64) -> u64 {
 /// Bytes of pages stored per byte that they occupied, at their peaks; `None` when nothing was stored.
 pub fn compression_ratio<'a>(backends: impl IntoIterator<Item = &'a BackendTotal>) -> Option<f64> {
     let (mut plain, mut stored) = (0, 0);
-    for backend in backends.into_iter().filter(|backend| backend.figures.url.starts_with("compressed")) {
-        plain += backend.figures.peak.pages * PAGE_BYTES as u64;
-        stored += backend.figures.peak.stored_bytes;
+    for backend in backends.into_iter().filter(|backend| backend.statistics.url.starts_with("compressed")) {
+        plain += backend.statistics.peak.pages * PAGE_BYTES as u64;
+        stored += backend.statistics.peak.stored_bytes;
     }
     if plain == 0 { None } else { ratio(plain, stored) }
 }
@@ -284,7 +284,7 @@ pub(super) fn ratio(part: u64, whole: u64) -> Option<f64> {
 }
 
 /// The last part of a process's path.
-fn short_name<'a>(row: &'a RowFigures, run: &'a Run) -> &'a str {
+fn short_name<'a>(row: &'a ProcessStatistics, run: &'a Run) -> &'a str {
     let path = if row.program.is_empty() { &run.program } else { &row.program };
     path.rsplit('/').next().unwrap_or(path)
 }
@@ -389,14 +389,14 @@ mod tests {
         let refused = Run { unmanaged_because: Some("static".into()), ..run() };
         assert_eq!(reason(&refused, &Totals::default()), "static");
         let mut totals = Totals::default();
-        totals.add(RowFigures { reason: "no userfaultfd".into(), ..RowFigures::default() });
+        totals.add(ProcessStatistics { reason: "no userfaultfd".into(), ..ProcessStatistics::default() });
         assert_eq!(reason(&run(), &totals), "no userfaultfd");
     }
 
     #[test]
     fn names_the_program_that_hinterland_ended() {
         let mut totals = Totals::default();
-        totals.add(RowFigures { pid: 7, fatal: "far memory is full".into(), ..RowFigures::default() });
+        totals.add(ProcessStatistics { pid: 7, fatal: "far memory is full".into(), ..ProcessStatistics::default() });
         let given = run();
         assert_eq!(Summary::new(&given, &totals).fatal, ["job (process 7): far memory is full"]);
         let ending = |ending, totals: &Totals| Summary::new(&Run { ending, ..run() }, totals).ending();

@@ -1,7 +1,7 @@
 //! The figures for people: one line for each question, aligned, nothing about what did not happen.
 
 use super::summary::{Ending, ServiceReport, Summary, THREADS_KNOWN, compression_ratio, waiting};
-use crate::figures::{BackendTotal, RowFigures, UnmanagedSource};
+use crate::statistics::{BackendTotal, ProcessStatistics, UnmanagedSource};
 use hinterland_units::{ByteCount, Foreign, PAGE_BYTES};
 use std::fmt::Write;
 use std::time::Duration;
@@ -227,14 +227,14 @@ impl Summary<'_> {
 
     fn far(&self, line: &mut impl FnMut(&str, String)) {
         let (used, unused): (Vec<_>, Vec<_>) =
-            self.totals.backends().iter().partition(|total| total.figures.counters.bytes_in > 0);
+            self.totals.backends().iter().partition(|total| total.statistics.counters.bytes_in > 0);
         for total in used {
             line("far", far(total));
         }
         let (absent, unused): (Vec<_>, Vec<_>) = unused.into_iter().partition(|total| total.is_absent());
         for (label, totals) in [("not reached", absent), ("not needed", unused)] {
             if !totals.is_empty() {
-                let urls: Vec<&str> = totals.iter().map(|total| total.figures.url.as_str()).collect();
+                let urls: Vec<&str> = totals.iter().map(|total| total.statistics.url.as_str()).collect();
                 line(label, urls.join(", "));
             }
         }
@@ -267,7 +267,7 @@ impl Summary<'_> {
         if totals.process_count < 2 {
             return String::new();
         }
-        let mut rows: Vec<&RowFigures> = totals.processes.iter().collect();
+        let mut rows: Vec<&ProcessStatistics> = totals.processes.iter().collect();
         rows.sort_by_key(|row| (std::cmp::Reverse(row.peak.managed_bytes), row.pid));
         let (named, rest) = rows.split_at(rows.len().min(ROWS_MAX));
         let mut out = table_row(["process", "program", "managed", "local", "major", "stalled"].map(str::to_owned));
@@ -317,7 +317,7 @@ fn table_row([process, program, managed, local, major, stalled]: [String; 6]) ->
 }
 
 fn far(total: &BackendTotal) -> String {
-    let figures = &total.figures;
+    let figures = &total.statistics;
     let mut text = format!(
         "{}{}: in {}, out {}; stored at most {} for {} pages",
         figures.url,

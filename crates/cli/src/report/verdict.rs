@@ -2,7 +2,7 @@
 
 use super::summary::{Summary, THREADS_KNOWN};
 use super::text::bytes;
-use crate::figures::UnmanagedSource;
+use crate::statistics::UnmanagedSource;
 use hinterland_units::Budget;
 
 impl Summary<'_> {

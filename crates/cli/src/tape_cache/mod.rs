@@ -15,10 +15,10 @@ mod key;
 
 use crate::config::RunConfig;
 use crate::error::complain;
-use crate::figures::Totals;
 use crate::launch::can_monitor;
 use crate::launch::tape::CheckedTape;
 use crate::program;
+use crate::statistics::Totals;
 use crate::tape::RunTrace;
 use crate::trace::Recording;
 use crate::trace::folder::paths as traces;

@@ -17,12 +17,10 @@ mod explain;
 mod far_memory;
 mod fault_path;
 mod field;
-mod figures;
 mod handover;
 mod hints;
 mod installed;
 mod intervals;
-mod kept;
 mod kills;
 mod last_threads;
 mod memory_calls;
@@ -53,9 +51,11 @@ mod slurm;
 mod snapshots;
 mod sockets;
 mod start_up;
+mod statistics;
 mod storm;
 mod strange_forks;
 mod stressors;
+mod tape_cache;
 mod taped_trees;
 mod tapes;
 mod traced_trees;
@@ -126,7 +126,7 @@ const WAITS: [&str; 10] = [
 /// that all share, and `start_up` reports times: they need the machine alone.
 pub fn trials() -> Vec<Trial> {
     let busy = [
-        figures::trials(),
+        statistics::trials(),
         namespaces::trials(),
         handover::trials(),
         outside::trials(),
@@ -146,7 +146,7 @@ pub fn trials() -> Vec<Trial> {
         taped_trees::trials(),
         hints::trials(),
         intervals::trials(),
-        kept::trials(),
+        tape_cache::trials(),
         traced_trees::trials(),
         traces::trials(),
         storm::trials(),

@@ -1,5 +1,5 @@
-//! What `hinterland optimize` measured with a plan is what later runs of the program promise to do. A run that waits for much more than that
-//! has other input, or the plan has aged.
+//! Whether a run of a program waits for much more than `hinterland optimize` measured with its plan. Then it has other input, or the plan has
+//! aged.
 
 use super::{Measured, Written, digests};
 use std::ffi::OsString;
@@ -20,16 +20,16 @@ pub struct Run<'a> {
 }
 
 /// Where the plan of a program lies: beside it.
-pub fn place(program: &Path) -> PathBuf {
+pub fn path_of(program: &Path) -> PathBuf {
     let mut name = OsString::from(program);
     name.push(".plan");
     name.into()
 }
 
 /// What to say of a run that waited for much more than was measured with the plan that the program was compiled with, if it lies beside
-/// the program. With less local memory, one that was not the same all the time, or other far memory, nothing was promised.
-pub fn broken(program: &Path, run: &Run<'_>) -> Option<String> {
-    let plan_path = place(program);
+/// the program. With less local memory, one that was not the same all the time, or other far memory, it is not compared.
+pub fn regression(program: &Path, run: &Run<'_>) -> Option<String> {
+    let plan_path = path_of(program);
     let text = std::fs::read_to_string(&plan_path).ok()?;
     let Written { plan, digest } = Written::parse(&text).ok()?;
     let measured = plan.measured?;
@@ -47,7 +47,7 @@ pub fn broken(program: &Path, run: &Run<'_>) -> Option<String> {
 
 /// What to say of a plan that lies beside the program, where that was compiled with others alone, or without one.
 pub fn foreign(program: &Path) -> Option<String> {
-    let plan_path = place(program);
+    let plan_path = path_of(program);
     let Written { digest, .. } = Written::parse(&std::fs::read_to_string(&plan_path).ok()?).ok()?;
     let digests = digests(program)?;
     let is_foreign = !digests.is_empty() && !digests.contains(&digest);
@@ -80,7 +80,7 @@ mod tests {
         let run = |waiting, local_bytes, far| is_worse(&measured, &Run { waiting, local_bytes, far });
         assert!(run(0.5, 1 << 24, far) && run(0.5, 1 << 25, far));
         assert!(!run(0.42, 1 << 24, far), "not half as much again");
-        assert!(!run(0.5, 1 << 23, far) && !run(0.5, 1 << 24, "compressed:1G"), "nothing was promised");
+        assert!(!run(0.5, 1 << 23, far) && !run(0.5, 1 << 24, "compressed:1G"), "not comparable");
         let any = Measured { local_bytes: 0, ..measured.clone() };
         assert!(!is_worse(&any, &Run { waiting: 0.5, local_bytes: 0, far }), "of a budget that is no number of bytes");
         let little = Measured { waiting: 0.01, ..measured.clone() };

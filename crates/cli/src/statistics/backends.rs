@@ -1,11 +1,11 @@
-//! Figures of backends: of one process, and of a run, by tier.
+//! Statistics of backends: of one process, and of a run, by tier.
 
 use hinterland_abi::BackendRow;
 use hinterland_abi::statistics::backend::{Counters, Gauges, Maxima};
 
 /// One backend of one process.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct BackendFigures {
+pub struct BackendStatistics {
     /// As the user wrote it.
     pub url: String,
     /// Traffic and losses.
@@ -18,11 +18,11 @@ pub struct BackendFigures {
     pub maxima: Maxima,
 }
 
-impl BackendFigures {
+impl BackendStatistics {
     /// Reads a row.
-    pub fn read(row: &BackendRow) -> BackendFigures {
+    pub fn read(row: &BackendRow) -> BackendStatistics {
         let (counters, now, peak, maxima) = (row.counters(), row.gauges(), row.peaks(), row.maxima());
-        BackendFigures { url: row.url.get(), counters, now, peak, maxima }
+        BackendStatistics { url: row.url.get(), counters, now, peak, maxima }
     }
 }
 
@@ -30,7 +30,7 @@ impl BackendFigures {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct BackendTotal {
     /// Traffic: summed over processes. The other fields: what was stored when the program ended, and peaks.
-    pub figures: BackendFigures,
+    pub statistics: BackendStatistics,
     /// Sums over live processes, while a look is under way.
     now: Gauges,
     /// What the process that ended last had at its end.
@@ -44,7 +44,7 @@ pub struct BackendTotal {
 impl BackendTotal {
     /// Whether it is a memory node that some process has not reached since it began.
     pub fn is_absent(&self) -> bool {
-        self.figures.now.absent > 0
+        self.statistics.now.absent > 0
     }
 }
 
@@ -57,8 +57,8 @@ const TRAFFIC_MAX: usize = 64;
 
 impl Traffic {
     /// Adds what went over the paths of a process.
-    pub fn add(&mut self, process: &[BackendFigures]) {
-        for BackendFigures { url, counters, .. } in process {
+    pub fn add(&mut self, process: &[BackendStatistics]) {
+        for BackendStatistics { url, counters, .. } in process {
             let is_full = self.0.len() == TRAFFIC_MAX;
             let known = self.0.iter_mut().find(|(known, ..)| known == url);
             match known {
@@ -102,18 +102,18 @@ impl BackendTotals {
 
     /// The total of a process's tier: that of its URL. Each process fills in sizes that the user left open by what is free at that moment,
     /// so URLs in the same place that differ in no more are the same, too.
-    fn of(&mut self, process: &[BackendFigures], tier: usize) -> &mut BackendTotal {
+    fn of(&mut self, process: &[BackendStatistics], tier: usize) -> &mut BackendTotal {
         let url = &process[tier].url;
         let before = process[..tier].iter().filter(|other| other.url == *url).count();
-        let is_same = |total: &BackendTotal| total.figures.url == *url && total.before == before;
+        let is_same = |total: &BackendTotal| total.statistics.url == *url && total.before == before;
         let same = self.all.iter().position(is_same).or_else(|| {
             let bare = without_size(url)?;
-            let is_like = |total: &BackendTotal| without_size(&total.figures.url).is_some_and(|other| other == bare);
+            let is_like = |total: &BackendTotal| without_size(&total.statistics.url).is_some_and(|other| other == bare);
             self.all.iter().position(|total| total.tier == tier && is_like(total))
         });
         let index = same.unwrap_or_else(|| {
-            let figures = BackendFigures { url: url.clone(), ..BackendFigures::default() };
-            self.all.push(BackendTotal { tier, before, figures, ..BackendTotal::default() });
+            let statistics = BackendStatistics { url: url.clone(), ..BackendStatistics::default() };
+            self.all.push(BackendTotal { tier, before, statistics, ..BackendTotal::default() });
             self.all.len() - 1
         });
         &mut self.all[index]
@@ -126,35 +126,35 @@ impl BackendTotals {
     }
 
     /// Counts a process that holds its pages now (or held them when the program ended).
-    pub fn see(&mut self, process: &[BackendFigures]) {
+    pub fn see(&mut self, process: &[BackendStatistics]) {
         self.is_seen |= !process.is_empty();
         for (tier, seen) in process.iter().enumerate() {
-            let BackendTotal { figures, now, .. } = self.of(process, tier);
+            let BackendTotal { statistics, now, .. } = self.of(process, tier);
             now.combine(&seen.now, u64::saturating_add);
-            figures.peak.combine(&seen.peak, u64::max);
-            figures.maxima.combine(&seen.maxima, u64::max);
+            statistics.peak.combine(&seen.peak, u64::max);
+            statistics.maxima.combine(&seen.maxima, u64::max);
         }
     }
 
     /// Adds the traffic of a process that has ended, and its peaks: no look may have come before its end.
-    pub fn add(&mut self, process: &[BackendFigures]) {
+    pub fn add(&mut self, process: &[BackendStatistics]) {
         if !process.is_empty() {
             self.all.iter_mut().for_each(|total| total.at_end = Gauges::default());
         }
         for (tier, seen) in process.iter().enumerate() {
             let total = self.of(process, tier);
-            total.figures.counters.combine(&seen.counters, u64::saturating_add);
-            total.figures.peak.combine(&seen.peak, u64::max);
-            total.figures.maxima.combine(&seen.maxima, u64::max);
+            total.statistics.counters.combine(&seen.counters, u64::saturating_add);
+            total.statistics.peak.combine(&seen.peak, u64::max);
+            total.statistics.maxima.combine(&seen.maxima, u64::max);
             total.at_end = seen.now;
         }
     }
 
     /// Ends a look: what was seen is the present, and perhaps a peak. When all processes have ended before it, the last one's end counts.
     pub fn finish(&mut self) {
-        for BackendTotal { figures, now, at_end, .. } in &mut self.all {
-            figures.now = if self.is_seen { *now } else { *at_end };
-            figures.peak.combine(now, u64::max);
+        for BackendTotal { statistics, now, at_end, .. } in &mut self.all {
+            statistics.now = if self.is_seen { *now } else { *at_end };
+            statistics.peak.combine(now, u64::max);
         }
     }
 }
@@ -164,10 +164,10 @@ mod tests {
     use super::*;
 
     /// A process with so many pages at a node, which does not answer.
-    fn process(pages: u64) -> [BackendFigures; 1] {
+    fn process(pages: u64) -> [BackendStatistics; 1] {
         let now = Gauges { pages, absent: 1, ..Gauges::default() };
         let maxima = Maxima { encrypted: 1, ..Maxima::default() };
-        [BackendFigures { url: "tcp://host:1".into(), now, peak: now, maxima, ..BackendFigures::default() }]
+        [BackendStatistics { url: "tcp://host:1".into(), now, peak: now, maxima, ..BackendStatistics::default() }]
     }
 
     #[test]
@@ -175,7 +175,7 @@ mod tests {
         let mut traffic = Traffic::default();
         let at = |url: &str, bytes_in, bytes_out| {
             let counters = Counters { bytes_in, bytes_out, ..Counters::default() };
-            [BackendFigures { url: url.into(), counters, ..BackendFigures::default() }]
+            [BackendStatistics { url: url.into(), counters, ..BackendStatistics::default() }]
         };
         traffic.add(&at("a", 1, 2));
         traffic.add(&at("a", 10, 20));
@@ -194,19 +194,19 @@ mod tests {
         totals.see(&process(3));
         totals.see(&process(4));
         totals.finish();
-        assert_eq!(totals.all()[0].figures.now.pages, 7);
+        assert_eq!(totals.all()[0].statistics.now.pages, 7);
         totals.add(&process(5));
         totals.begin();
         totals.see(&process(4));
         totals.finish();
-        assert_eq!(totals.all()[0].figures.now.pages, 4, "one has ended, the other has not");
+        assert_eq!(totals.all()[0].statistics.now.pages, 4, "one has ended, the other has not");
         totals.add(&process(6));
         totals.begin();
         totals.finish();
-        assert_eq!((totals.all()[0].figures.now.pages, totals.all()[0].is_absent()), (6, true));
+        assert_eq!((totals.all()[0].statistics.now.pages, totals.all()[0].is_absent()), (6, true));
         let mut unseen = BackendTotals::default();
         unseen.add(&process(6));
-        let BackendFigures { peak, maxima, .. } = &unseen.all()[0].figures;
+        let BackendStatistics { peak, maxima, .. } = &unseen.all()[0].statistics;
         assert_eq!((peak.pages, maxima.encrypted), (6, 1));
     }
 
@@ -215,42 +215,45 @@ mod tests {
     fn totals(processes: &[&[&str]]) -> Vec<(String, u64, u64)> {
         let mut totals = BackendTotals::default();
         for urls in processes {
-            let backend = |url: &&str| BackendFigures {
+            let backend = |url: &&str| BackendStatistics {
                 url: (*url).into(),
                 counters: Counters { bytes_in: 1, ..Counters::default() },
                 now: Gauges { pages: 1, ..Gauges::default() },
-                ..BackendFigures::default()
+                ..BackendStatistics::default()
             };
             totals.add(&urls.iter().map(backend).collect::<Vec<_>>());
         }
         totals.begin();
         totals.finish();
-        let of = |BackendTotal { figures, .. }: &BackendTotal| {
-            (figures.url.clone(), figures.counters.bytes_in, figures.now.pages)
+        let of = |BackendTotal { statistics, .. }: &BackendTotal| {
+            (statistics.url.clone(), statistics.counters.bytes_in, statistics.now.pages)
         };
         totals.all().iter().map(of).collect()
     }
 
     #[test]
     fn totals_are_of_urls_whatever_place_they_have_in_a_process() {
-        let figures = |url: &str, bytes, pages| (url.to_owned(), bytes, pages);
+        let statistics = |url: &str, bytes, pages| (url.to_owned(), bytes, pages);
         // A node has left the list of a pool; a path was dropped for another before the second process began.
         assert_eq!(
             totals(&[&["tcp://a:1", "tcp://b:1"], &["tcp://b:1", "tcp://c:1"]]),
-            [figures("tcp://a:1", 1, 0), figures("tcp://b:1", 2, 1), figures("tcp://c:1", 1, 1)]
+            [statistics("tcp://a:1", 1, 0), statistics("tcp://b:1", 2, 1), statistics("tcp://c:1", 1, 1)]
         );
         assert_eq!(
             totals(&[&["file:/a?size=1G", "file:/b?size=1G"], &["file:/b?size=1G"]]),
-            [figures("file:/a?size=1G", 1, 0), figures("file:/b?size=1G", 2, 1)]
+            [statistics("file:/a?size=1G", 1, 0), statistics("file:/b?size=1G", 2, 1)]
         );
         assert_eq!(totals(&[&["file:/a?size=1G"], &["file:/b?size=1G"]]).len(), 2);
         // What the user left open each process has filled in by itself.
         assert_eq!(
             totals(&[&["compressed:2G", "file:/a?size=9G"], &["compressed:1G", "file:/a?size=8G"]]),
-            [figures("compressed:2G", 2, 1), figures("file:/a?size=9G", 2, 1)]
+            [statistics("compressed:2G", 2, 1), statistics("file:/a?size=9G", 2, 1)]
         );
         // One place, named twice.
         let twice = ["file:/a?size=1G"; 2];
-        assert_eq!(totals(&[&twice, &twice]), [figures("file:/a?size=1G", 2, 1), figures("file:/a?size=1G", 2, 1)]);
+        assert_eq!(
+            totals(&[&twice, &twice]),
+            [statistics("file:/a?size=1G", 2, 1), statistics("file:/a?size=1G", 2, 1)]
+        );
     }
 }

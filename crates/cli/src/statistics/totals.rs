@@ -3,8 +3,8 @@
 use super::activity::Activity;
 use super::backends::{BackendTotal, BackendTotals, Traffic};
 use super::hint_site::HintSite;
-use super::row::RowFigures;
-use crate::sample::{Image, Process};
+use super::process::ProcessStatistics;
+use crate::process::{Image, ProcessMemory};
 use hinterland_abi::statistics::process::{Counters, Gauges, Histograms, Maxima};
 use std::collections::BTreeSet;
 
@@ -42,7 +42,7 @@ pub struct Totals {
     /// Places that give hints, those that had most fetched.
     pub hint_sites: Vec<HintSite>,
     /// Processes that have ended (or were still running when the last look was taken), at most 256.
-    pub processes: Vec<RowFigures>,
+    pub processes: Vec<ProcessStatistics>,
     /// The rest of them.
     pub others: Others,
     /// How many there were.
@@ -116,7 +116,7 @@ impl Totals {
 
     /// The process to speak of when speaking of one: the managed one that held the most. A forked process only when there is no
     /// other: all that it says of itself is that it was forked.
-    pub fn principal(&self) -> Option<&RowFigures> {
+    pub fn principal(&self) -> Option<&ProcessStatistics> {
         self.processes.iter().filter(|row| row.is_managed()).max_by_key(|row| (!row.forked, row.peak.managed_bytes))
     }
 
@@ -135,7 +135,7 @@ impl Totals {
     }
 
     /// Adds a process that will not change any more.
-    pub fn add(&mut self, row: RowFigures) {
+    pub fn add(&mut self, row: ProcessStatistics) {
         // A process that ended between two looks has looked at its memory itself.
         if row.knows_unmanaged() {
             self.unmanaged_source = self.unmanaged_source.max(UnmanagedSource::Library);
@@ -159,7 +159,7 @@ impl Totals {
 
     /// Folds the process that held least into the others. One that Hinterland ended keeps its own row.
     fn fold_least(&mut self) {
-        let weight = |row: &RowFigures| (!row.fatal.is_empty(), row.peak.managed_bytes);
+        let weight = |row: &ProcessStatistics| (!row.fatal.is_empty(), row.peak.managed_bytes);
         let least = (0..self.processes.len()).min_by_key(|index| weight(&self.processes[*index]));
         if let Some(least) = least.map(|index| self.processes.remove(index)) {
             self.others.count += 1;
@@ -172,14 +172,14 @@ impl Totals {
 impl Look<'_> {
     /// Counts a process that ended since the last look: with its own peak, but not beside others, because they may not have
     /// lived at the same time.
-    pub fn at_ended(&mut self, row: &mut RowFigures, seen: Option<&Process>) {
+    pub fn at_ended(&mut self, row: &mut ProcessStatistics, seen: Option<&ProcessMemory>) {
         let beside = self.now;
         self.at(row, seen);
         self.now = beside;
     }
 
     /// Counts a process that lives now; `seen` is what `/proc` says of it.
-    pub fn at(&mut self, row: &mut RowFigures, seen: Option<&Process>) {
+    pub fn at(&mut self, row: &mut ProcessStatistics, seen: Option<&ProcessMemory>) {
         if row.knows_unmanaged() {
             self.source(UnmanagedSource::Library);
         } else if let Some(seen) = seen {
@@ -203,8 +203,8 @@ impl Look<'_> {
     }
 
     /// Counts a process that has no row.
-    pub fn at_rowless(&mut self, seen: &Process) {
-        let mut row = RowFigures::default();
+    pub fn at_rowless(&mut self, seen: &ProcessMemory) {
+        let mut row = ProcessStatistics::default();
         self.at(&mut row, Some(seen));
     }
 
@@ -244,7 +244,7 @@ mod tests {
     fn of_very_many_processes_those_that_held_least_are_folded_and_none_is_lost() {
         let mut totals = Totals::default();
         for pid in 0..1000 {
-            let mut row = RowFigures { pid, ..RowFigures::default() };
+            let mut row = ProcessStatistics { pid, ..ProcessStatistics::default() };
             row.peak.managed_bytes = u64::try_from(pid * 7919 % 1000).unwrap();
             row.counters.major_faults = 1;
             totals.add(row);

@@ -1,4 +1,4 @@
-//! Where the sockets of a user's runs lie: one directory of the user's alone, a socket for each launcher, named by its number.
+//! The paths of the sockets of a user's runs: one directory of the user's alone, a socket for each launcher, named by its number.
 //!
 //! ```text
 //! $XDG_RUNTIME_DIR/hinterland/PID     where that is the user's own directory
@@ -12,7 +12,7 @@
 //! so its path may have any length. It is complete when it appears under its name; the one of a launcher that was killed is swept by the next command that lists runs.
 
 use super::acceptor::Acceptor;
-use super::held::is_held;
+use super::file_lock::is_held;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::{Uid, geteuid};
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
@@ -32,14 +32,14 @@ const FILES: &str = ".files";
 pub const SHARE: &str = ".share";
 
 /// A directory of sockets, open.
-pub struct Place {
-    directory: File,
+pub struct SocketDirectory {
+    open: File,
     path: PathBuf,
 }
 
-/// What a launcher has put in a place under a name; removed when it goes.
+/// What a launcher has put in the directory under a name; removed when it goes.
 pub struct Entry {
-    place: Place,
+    directory: SocketDirectory,
     name: String,
     inode: u64,
 }
@@ -82,9 +82,9 @@ pub fn exists(pid: i32) -> bool {
     rc == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
 }
 
-impl Place {
+impl SocketDirectory {
     /// Opens a directory that is the user's alone.
-    fn open(path: &Path) -> io::Result<Place> {
+    fn open(path: &Path) -> io::Result<SocketDirectory> {
         let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
         let directory = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
         let data = directory.metadata()?;
@@ -94,14 +94,14 @@ impl Place {
         if data.mode() & 0o777 != DIRECTORY_MODE {
             directory.set_permissions(Permissions::from_mode(DIRECTORY_MODE))?;
         }
-        Ok(Place { directory, path: path.into() })
+        Ok(SocketDirectory { open: directory, path: path.into() })
     }
 
-    /// The best place that there is or can be made.
+    /// The best directory that there is or can be made.
     ///
     /// # Errors
     /// What the last one says; its name is in it.
-    pub fn make() -> io::Result<Place> {
+    pub fn make() -> io::Result<SocketDirectory> {
         let mut refused = io::Error::from(ErrorKind::NotFound);
         for (path, in_own) in of_this_user() {
             if in_own && !path.parent().is_some_and(is_own_directory) {
@@ -109,10 +109,10 @@ impl Place {
             }
             let made = match DirBuilder::new().mode(DIRECTORY_MODE).create(&path) {
                 Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
-                _ => Place::open(&path),
+                _ => SocketDirectory::open(&path),
             };
             match made {
-                Ok(place) => return Ok(place),
+                Ok(directory) => return Ok(directory),
                 Err(error) => refused = io::Error::new(error.kind(), format!("{}: {error}", path.display())),
             }
         }
@@ -121,18 +121,18 @@ impl Place {
 
     /// For tests: a directory of theirs.
     #[cfg(test)]
-    pub fn of_test(path: &Path) -> Place {
-        Place::open(path).expect("the test's own directory")
+    pub fn of_test(path: &Path) -> SocketDirectory {
+        SocketDirectory::open(path).expect("the test's own directory")
     }
 
-    /// The places that there are.
-    fn all() -> Vec<Place> {
-        of_this_user().iter().filter_map(|(path, _)| Place::open(path).ok()).collect()
+    /// The directories that there are.
+    fn all() -> Vec<SocketDirectory> {
+        of_this_user().iter().filter_map(|(path, _)| SocketDirectory::open(path).ok()).collect()
     }
 
     /// The path of what lies here under a name.
     pub fn at(&self, name: &str) -> PathBuf {
-        Path::new("/proc/self/fd").join(self.directory.as_raw_fd().to_string()).join(name)
+        Path::new("/proc/self/fd").join(self.open.as_raw_fd().to_string()).join(name)
     }
 
     /// The names of what launchers have put here, each with its launcher's number.
@@ -175,9 +175,9 @@ fn is_left(socket: &Path, pid: i32) -> bool {
 /// # Errors
 /// No directory can be made, or the socket.
 pub fn listen(pid: i32) -> io::Result<Bound> {
-    let place = Place::make()?;
-    place.sweep();
-    place.listen(pid.to_string())
+    let directory = SocketDirectory::make()?;
+    directory.sweep();
+    directory.listen(pid.to_string())
 }
 
 /// Listens for processes that the launcher of this number is to hand files to.
@@ -185,20 +185,20 @@ pub fn listen(pid: i32) -> io::Result<Bound> {
 /// # Errors
 /// As for `listen`.
 pub fn listen_for_files(pid: i32) -> io::Result<Bound> {
-    Place::make()?.listen(format!("{pid}{FILES}"))
+    SocketDirectory::make()?.listen(format!("{pid}{FILES}"))
 }
 
 impl Bound {
     /// The socket's path, for those who have no descriptor of its directory.
     pub fn path(&self) -> PathBuf {
-        self.entry.place.path.join(&self.entry.name)
+        self.entry.directory.path.join(&self.entry.name)
     }
 }
 
 impl Entry {
-    /// The place.
-    pub fn place(&self) -> &Place {
-        &self.place
+    /// Where it lies.
+    pub fn directory(&self) -> &SocketDirectory {
+        &self.directory
     }
 
     /// The number of its file.
@@ -207,7 +207,7 @@ impl Entry {
     }
 }
 
-impl Place {
+impl SocketDirectory {
     /// Listens here under a name.
     pub fn listen(self, name: String) -> io::Result<Bound> {
         let (entry, acceptor) = self.put(name, |fresh| Acceptor::new(UnixListener::bind(fresh)?))?;
@@ -232,7 +232,7 @@ impl Place {
             fs::rename(&fresh, self.at(&name)).map(|()| (inode, made))
         };
         match finish() {
-            Ok((inode, made)) => Ok((Entry { place: self, name, inode }, made)),
+            Ok((inode, made)) => Ok((Entry { directory: self, name, inode }, made)),
             Err(error) => {
                 let _ = fs::remove_file(&fresh);
                 Err(error)
@@ -243,7 +243,7 @@ impl Place {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        let path = self.place.at(&self.name);
+        let path = self.directory.at(&self.name);
         if fs::symlink_metadata(&path).is_ok_and(|data| data.ino() == self.inode) {
             let _ = fs::remove_file(path);
         }
@@ -252,9 +252,9 @@ impl Drop for Entry {
 
 /// The launchers of this user that may listen, in order.
 pub fn launchers() -> Vec<i32> {
-    let places = Place::all();
-    places.iter().for_each(Place::sweep);
-    let mut found: Vec<i32> = places.iter().flat_map(Place::launchers).collect();
+    let directories = SocketDirectory::all();
+    directories.iter().for_each(SocketDirectory::sweep);
+    let mut found: Vec<i32> = directories.iter().flat_map(SocketDirectory::launchers).collect();
     found.sort_unstable();
     found.dedup();
     found
@@ -262,7 +262,7 @@ pub fn launchers() -> Vec<i32> {
 
 /// Whether there is a socket with a launcher's number; it may be that of one that has ended.
 pub fn has_socket(pid: i32) -> bool {
-    Place::all().iter().any(|place| fs::symlink_metadata(place.at(&pid.to_string())).is_ok())
+    SocketDirectory::all().iter().any(|directory| fs::symlink_metadata(directory.at(&pid.to_string())).is_ok())
 }
 
 /// A connection to a launcher; `None`: none of that number has a socket.
@@ -270,8 +270,8 @@ pub fn has_socket(pid: i32) -> bool {
 /// # Errors
 /// It has one, and does not take connections.
 pub fn connect(pid: i32) -> io::Result<Option<UnixStream>> {
-    for place in Place::all() {
-        match UnixStream::connect(place.at(&pid.to_string())) {
+    for directory in SocketDirectory::all() {
+        match UnixStream::connect(directory.at(&pid.to_string())) {
             Ok(stream) => return Ok(Some(stream)),
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             // The launcher has ended or was killed.
@@ -300,17 +300,17 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_its_users_alone() {
+    fn a_directory_of_sockets_is_its_users_alone() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("hinterland");
         fs::create_dir(&path).unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
-        let place = Place::open(&path).unwrap();
+        let sockets = SocketDirectory::open(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, DIRECTORY_MODE, "others are kept out");
-        assert_eq!(place.launchers(), Vec::<i32>::new());
+        assert_eq!(sockets.launchers(), Vec::<i32>::new());
         let link = directory.path().join("link");
         std::os::unix::fs::symlink(&path, &link).unwrap();
-        assert!(Place::open(&link).is_err(), "a link leads to a place that somebody else has chosen");
+        assert!(SocketDirectory::open(&link).is_err(), "a link leads where another user may have chosen");
     }
 
     #[test]
@@ -318,21 +318,21 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a-directory-with-a-name-of-some-length".repeat(4)).join("hinterland");
         fs::create_dir_all(&path).unwrap();
-        let place = Place::open(&path).unwrap();
+        let sockets = SocketDirectory::open(&path).unwrap();
         let mut child = std::process::Command::new("true").spawn().unwrap();
         child.wait().unwrap();
         let (dead, own) = (i32::try_from(child.id()).unwrap(), i32::try_from(std::process::id()).unwrap());
         // A socket keeps its file when its listener goes.
         for (pid, end) in [(dead, ""), (dead, FILES), (own, ""), (own, FILES)] {
-            drop(UnixListener::bind(place.at(&format!("{pid}{end}"))).unwrap());
+            drop(UnixListener::bind(sockets.at(&format!("{pid}{end}"))).unwrap());
         }
-        fs::write(place.at("notes"), "").unwrap();
+        fs::write(sockets.at("notes"), "").unwrap();
         // What no launcher holds is swept, whichever process has its number.
         for pid in [dead, own] {
-            fs::write(place.at(&format!("{pid}{SHARE}")), "").unwrap();
+            fs::write(sockets.at(&format!("{pid}{SHARE}")), "").unwrap();
         }
-        place.sweep();
-        assert_eq!((place.launchers(), place.entries().len()), (vec![own], 2));
-        assert!(place.at("notes").exists());
+        sockets.sweep();
+        assert_eq!((sockets.launchers(), sockets.entries().len()), (vec![own], 2));
+        assert!(sockets.at("notes").exists());
     }
 }

@@ -1,16 +1,16 @@
 //! A snapshot of one process's ledger row.
 
 use super::activity::Activity;
-use super::backends::BackendFigures;
+use super::backends::BackendStatistics;
 use super::hint_site::HintSite;
-use crate::sample::Process;
+use crate::process::ProcessMemory;
 use hinterland_abi::statistics::process::{Counters, Gauges, Histograms, Maxima, Own, Principal};
 use hinterland_abi::{BACKENDS_MAX, ProcessRow};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// One process, at one moment.
 #[derive(Clone, Debug, Default)]
-pub struct RowFigures {
+pub struct ProcessStatistics {
     /// The process.
     pub pid: i32,
     /// Its parent.
@@ -55,14 +55,15 @@ pub struct RowFigures {
     /// Places that give hints.
     pub hint_sites: Vec<HintSite>,
     /// Backends.
-    pub backends: Vec<BackendFigures>,
+    pub backends: Vec<BackendStatistics>,
 }
 
-impl RowFigures {
+impl ProcessStatistics {
     /// Reads a row.
-    pub fn read(row: &ProcessRow) -> RowFigures {
+    pub fn read(row: &ProcessRow) -> ProcessStatistics {
         let backend_count = usize::try_from(row.backend_count.load(Acquire)).unwrap_or(0).min(BACKENDS_MAX);
-        let backends: Vec<BackendFigures> = row.backends[..backend_count].iter().map(BackendFigures::read).collect();
+        let backends: Vec<BackendStatistics> =
+            row.backends[..backend_count].iter().map(BackendStatistics::read).collect();
         let store_bytes: u64 = backends.iter().map(|backend| backend.now.ram_bytes).sum();
         let (counters, mut now, mut kept) = (row.counters(), row.gauges(), row.peaks());
         let counted_beside_bytes = row.counted_beside_bytes.load(Relaxed);
@@ -77,7 +78,7 @@ impl RowFigures {
         }
         let mut peak = now;
         peak.combine(&kept, u64::max);
-        RowFigures {
+        ProcessStatistics {
             pid: row.pid.load(Relaxed),
             parent_pid: row.parent_pid.load(Relaxed),
             program: row.program.get(),
@@ -117,7 +118,7 @@ impl RowFigures {
     ///
     /// Everything anonymous that is neither local managed pages (frames and swap cache included) nor Hinterland's own is the
     /// program's unmanaged memory; all of these are private anonymous memory, so the kernel counts them in `RssAnon`.
-    pub fn estimate_unmanaged(&mut self, seen: &Process) {
+    pub fn estimate_unmanaged(&mut self, seen: &ProcessMemory) {
         let now = &mut self.now;
         let beside_managed = seen.anonymous_bytes.saturating_sub(now.resident_managed_bytes);
         now.own_bytes = self.beside_bytes.min(beside_managed);

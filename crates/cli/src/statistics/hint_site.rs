@@ -10,7 +10,7 @@ const REPORTED_MAX: usize = 64;
 const NAME: &str =
     "What the compiler calls the loop, or where the call by hand is in the program; empty: of further places together.";
 
-macro_rules! figures {
+macro_rules! declare {
     ($($field:ident: $type:ident = $meaning:literal;)*) => {
         /// One place. Written to the JSON of `--stats` as it stands here.
         #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -48,7 +48,7 @@ macro_rules! figures {
         }
     };
 }
-hint_site_statistics!(figures);
+hint_site_statistics!(declare);
 
 impl HintSite {
     /// The rows in use.

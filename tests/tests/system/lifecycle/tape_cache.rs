@@ -17,7 +17,7 @@ const RECORDED: &str = "references were recorded for later runs";
 pub fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     let mut add = |name: &str, skip: fn() -> Option<String>, test: fn(&str) -> Result<()>| {
-        let name = format!("lifecycle::kept::{name}");
+        let name = format!("lifecycle::tape_cache::{name}");
         trials.push(suite::trial(name.clone(), skip, move || test(&name)));
     };
     add("recorded_then_followed", skips::no_userfaultfd, recorded_then_followed);

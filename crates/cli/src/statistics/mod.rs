@@ -1,18 +1,18 @@
-//! Figures of a run: snapshots of ledger rows, and their sum over processes and time.
+//! Statistics of a run: snapshots of ledger rows, and their sum over processes and time.
 //!
-//! How each figure is added up stands in the table of statistics (`hinterland_abi::statistics`). A peak over several processes is the
+//! How each statistic is added up stands in the table of statistics (`hinterland_abi::statistics`). A peak over several processes is the
 //! largest sum that was ever sampled over the processes alive at that moment, and at least the largest peak of a single process, which
 //! its row keeps exactly.
 
 mod activity;
 mod backends;
 mod hint_site;
-mod row;
+mod process;
 mod totals;
 
 pub use activity::Activity;
-pub use backends::{BackendFigures, BackendTotal};
+pub use backends::{BackendStatistics, BackendTotal};
 pub use hint_site::HintSite;
 pub use hinterland_abi::statistics::process::{Counters, Gauges};
-pub use row::RowFigures;
+pub use process::ProcessStatistics;
 pub use totals::{NotManaged, Totals, UnmanagedSource};

@@ -1,4 +1,4 @@
-//! What the kernel says of a process from outside: `/proc/PID/status`, `smaps_rollup`, `children`.
+//! What the kernel says of another process: `/proc/PID/status`, `smaps_rollup`, `children`.
 
 use hinterland_abi::{Numbered, file_id};
 use hinterland_sys::pidfs;
@@ -9,7 +9,7 @@ use std::{fs, io};
 
 /// The memory of one process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Process {
+pub struct ProcessMemory {
     /// Largest resident set so far (`VmHWM`).
     pub rss_peak_bytes: u64,
     /// Resident private anonymous memory (`RssAnon`).
@@ -22,16 +22,16 @@ pub struct Process {
     pub stack_bytes: u64,
 }
 
-impl Process {
+impl ProcessMemory {
     /// Reads a process; `None` when it is gone or has no memory any more.
-    pub fn read(pid: i32) -> Option<Process> {
+    pub fn read(pid: i32) -> Option<ProcessMemory> {
         parse_status(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
     }
 }
 
-fn parse_status(text: &str) -> Option<Process> {
+fn parse_status(text: &str) -> Option<ProcessMemory> {
     let field = |name: &str| kib_field(text, name);
-    Some(Process {
+    Some(ProcessMemory {
         rss_peak_bytes: field("VmHWM")?,
         anonymous_bytes: field("RssAnon")?,
         file_bytes: field("RssFile")?,
@@ -222,8 +222,8 @@ mod tests {
     #[test]
     fn sees_itself() {
         let own = i32::try_from(std::process::id()).unwrap();
-        assert!(Process::read(own).unwrap().rss_peak_bytes > 0);
+        assert!(ProcessMemory::read(own).unwrap().rss_peak_bytes > 0);
         assert!(tree_pss_bytes() > 0);
-        assert_eq!(Process::read(i32::MAX), None);
+        assert_eq!(ProcessMemory::read(i32::MAX), None);
     }
 }

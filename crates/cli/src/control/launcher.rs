@@ -1,8 +1,8 @@
-//! Asks a launcher, by its socket.
+//! A launcher as `ps`, `set` and `top` reach it: by its socket. Its own side is `clients`.
 
 use super::message::{ANSWER_BYTES_MAX, Answer, CONTROL_VERSION, Request};
-use super::place;
-use crate::sample;
+use super::socket_path;
+use crate::process;
 use nix::unistd::{Uid, User, geteuid};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::fs::MetadataExt;
@@ -16,7 +16,7 @@ const DEPTH_MAX: usize = 256;
 
 /// Why a launcher does not do what it is asked.
 #[derive(Debug, thiserror::Error)]
-pub enum AskError {
+pub enum LauncherError {
     /// There is none of that number.
     #[error("there is no process {0}; `hinterland ps` lists running programs")]
     NoProcess(i32),
@@ -79,16 +79,16 @@ impl Launcher {
     ///
     /// # Errors
     /// There is no such process, it is another user's, or it is in no run.
-    pub fn of(process: i32) -> Result<Launcher, AskError> {
+    pub fn of(process: i32) -> Result<Launcher, LauncherError> {
         let mut pid = process;
         for _ in 0..DEPTH_MAX {
             // It would take neither a connection nor a request.
-            if sample::is_stopped(pid) && place::has_socket(pid) {
-                return Err(AskError::Suspended(pid));
+            if process::is_stopped(pid) && socket_path::has_socket(pid) {
+                return Err(LauncherError::Suspended(pid));
             }
-            match place::connect(pid).map_err(|source| AskError::Silent { pid, source })? {
+            match socket_path::connect(pid).map_err(|source| LauncherError::Silent { pid, source })? {
                 Some(stream) => return Launcher::new(pid, stream),
-                None => match sample::parent(pid) {
+                None => match process::parent(pid) {
                     Some(parent) if parent > 0 => pid = parent,
                     _ => break,
                 },
@@ -101,22 +101,22 @@ impl Launcher {
     ///
     /// # Errors
     /// It does not take connections, or is another user's.
-    pub fn at(pid: i32) -> Result<Option<Launcher>, AskError> {
-        if sample::is_stopped(pid) && place::has_socket(pid) {
-            return Err(AskError::Suspended(pid));
+    pub fn at(pid: i32) -> Result<Option<Launcher>, LauncherError> {
+        if process::is_stopped(pid) && socket_path::has_socket(pid) {
+            return Err(LauncherError::Suspended(pid));
         }
-        let stream = place::connect(pid).map_err(|source| AskError::Silent { pid, source })?;
+        let stream = socket_path::connect(pid).map_err(|source| LauncherError::Silent { pid, source })?;
         stream.map(|stream| Launcher::new(pid, stream)).transpose()
     }
 
-    fn new(pid: i32, stream: UnixStream) -> Result<Launcher, AskError> {
-        match place::peer(&stream) {
+    fn new(pid: i32, stream: UnixStream) -> Result<Launcher, LauncherError> {
+        match socket_path::peer(&stream) {
             Some(user) if user == geteuid() => {
-                let silent = |source| AskError::Silent { pid, source };
+                let silent = |source| LauncherError::Silent { pid, source };
                 stream.set_write_timeout(Some(SILENT)).map_err(silent)?;
                 Ok(Launcher { pid, stream: BufReader::new(stream) })
             }
-            user => Err(AskError::OtherUser { pid, user: user.map_or_else(|| "unknown".into(), name_of) }),
+            user => Err(LauncherError::OtherUser { pid, user: user.map_or_else(|| "unknown".into(), name_of) }),
         }
     }
 
@@ -124,13 +124,13 @@ impl Launcher {
     ///
     /// # Errors
     /// It refuses, or does not answer.
-    pub fn ask(&mut self, request: &Request, wait: Duration) -> Result<Answer, AskError> {
+    pub fn ask(&mut self, request: &Request, wait: Duration) -> Result<Answer, LauncherError> {
         let pid = self.pid;
         let mut line = serde_json::to_vec(request).unwrap_or_default();
         line.push(b'\n');
         let failed = |source: io::Error| match source.kind() {
-            ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => AskError::Ended(pid),
-            _ => AskError::Silent { pid, source },
+            ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => LauncherError::Ended(pid),
+            _ => LauncherError::Silent { pid, source },
         };
         self.stream.get_ref().set_read_timeout(Some(wait + SILENT)).map_err(failed)?;
         // A launcher that refuses says why before it hangs up, and may not read any more.
@@ -140,12 +140,12 @@ impl Launcher {
         (&mut self.stream).take(limit).read_until(b'\n', &mut answer).map_err(failed)?;
         if answer.is_empty() {
             sent.map_err(failed)?;
-            return Err(AskError::Ended(pid));
+            return Err(LauncherError::Ended(pid));
         }
-        let garbled = |why: String| AskError::Garbled { pid, why };
+        let garbled = |why: String| LauncherError::Garbled { pid, why };
         let answer: Answer = serde_json::from_slice(&answer).map_err(|error| garbled(error.to_string()))?;
         match answer {
-            Answer { error: Some(why), .. } => Err(AskError::Refused(why)),
+            Answer { error: Some(why), .. } => Err(LauncherError::Refused(why)),
             Answer { version, .. } if version != CONTROL_VERSION => {
                 Err(garbled(format!("it speaks version {version}, and this command {CONTROL_VERSION}")))
             }
@@ -155,12 +155,12 @@ impl Launcher {
 }
 
 /// Why a process has no launcher that can be asked.
-fn why_none(pid: i32) -> AskError {
+fn why_none(pid: i32) -> LauncherError {
     let owner = std::fs::metadata(format!("/proc/{pid}")).map(|data| Uid::from_raw(data.uid()));
     match owner {
-        Err(_) => AskError::NoProcess(pid),
-        Ok(user) if user != geteuid() => AskError::OtherUser { pid, user: name_of(user) },
-        Ok(_) => AskError::NoRun { pid, name: sample::name(pid) },
+        Err(_) => LauncherError::NoProcess(pid),
+        Ok(user) if user != geteuid() => LauncherError::OtherUser { pid, user: name_of(user) },
+        Ok(_) => LauncherError::NoRun { pid, name: process::name(pid) },
     }
 }
 

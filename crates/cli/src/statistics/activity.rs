@@ -24,7 +24,7 @@ impl Word for i64 {
     }
 }
 
-macro_rules! figures {
+macro_rules! declare {
     ($($field:ident: $type:ident = $meaning:literal;)*) => {
         /// One thread or region. Written to the JSON of `--stats` as it stands here.
         #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -69,7 +69,7 @@ macro_rules! figures {
         }
     };
 }
-activity_statistics!(figures);
+activity_statistics!(declare);
 
 impl Activity {
     /// The rows in use.

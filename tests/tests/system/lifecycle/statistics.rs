@@ -1,4 +1,4 @@
-//! Figures of runs that fork: nothing is counted once for each fork.
+//! Statistics of runs that fork: nothing is counted once for each fork.
 
 use anyhow::{Result, ensure};
 use hinterland_tests::launch::{Launch, c_program};
@@ -13,10 +13,10 @@ pub fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     for path in ["monitor", "inline"] {
         for (kind, far) in FAR {
-            let name = format!("lifecycle::figures::traffic::{kind}::{path}");
+            let name = format!("lifecycle::statistics::traffic::{kind}::{path}");
             trials.push(suite::trial(name.clone(), skips::no_userfaultfd, move || traffic(&name, path, far)));
         }
-        let name = format!("lifecycle::figures::shared_store::{path}");
+        let name = format!("lifecycle::statistics::shared_store::{path}");
         trials.push(suite::trial(name.clone(), skips::no_userfaultfd, move || shared_store(&name, path)));
     }
     trials
