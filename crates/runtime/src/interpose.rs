@@ -24,6 +24,8 @@ mod mappings;
 #[cfg(not(feature = "local-only"))]
 pub(crate) mod next_symbol;
 #[cfg(not(feature = "local-only"))]
+mod open;
+#[cfg(not(feature = "local-only"))]
 mod privileges;
 #[cfg(not(feature = "local-only"))]
 mod processors;

@@ -31,6 +31,7 @@
 //! | `segment` | shared memory of the launcher's |
 //! | `profile` | where the program waits for far memory, and for which |
 //! | `proc_file` | files of `/proc` that stay open |
+//! | `own_stat` | `/proc/self/stat` without threads of ours |
 //!
 //! The invariants (ARCHITECTURE.md): the library's own memory is never far; its threads never call an interposed name, never touch far
 //! memory outside the pager, and block the program's signals.
@@ -83,6 +84,8 @@ mod loaded_file;
 mod local_only;
 mod mapping;
 mod memory_limit;
+#[cfg(not(feature = "local-only"))]
+mod own_stat;
 #[cfg(not(feature = "local-only"))]
 mod parent_death;
 #[cfg(not(feature = "local-only"))]

@@ -1,18 +1,25 @@
 /* Calls that the kernel or libc makes for programs with one thread only, by a program that has one, with more memory than is local. usage:
  *   alone user | all | number      unshare(2) of the user namespace, of several, by libc's syscall
- *   alone mounts | times           setns(2) into its own mount namespace, into one of time
+ *   alone mounts | users | times   setns(2) into its own mount namespace, into one of users that a child has, into one of time
  *   alone groups                   keeps capabilities over setresuid(2), raises one, gives its groups up
+ *   alone rights                   gives up its rights, and looks for threads that have kept them
+ *   alone exec                     makes a namespace, then becomes another program with memory of its own
+ *   alone confined                 under a filter of system calls, which allows all
  *   alone again                    many times, while pages leave
  *   alone threads                  with a second thread of its own, which computes
  * Each prints what the calls answer, and what a child does afterwards. */
 #define _GNU_SOURCE
 #include "../c/pattern.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -41,6 +48,7 @@ static void go_on(void) {
     int status = -1;
     if (child > 0) waitpid(child, &status, 0);
     printf("child %d %#x\n", child > 0, status);
+    say("others", waitpid(-1, NULL, __WALL | WNOHANG));
     fill(memory, pages, ++version);
     verify(memory, pages, version, "written anew");
 }
@@ -51,6 +59,53 @@ static void enter(const char *of, int kind) {
     int descriptor = open(path, O_RDONLY);
     say(of, setns(descriptor, kind));
     close(descriptor);
+}
+
+/* A child has a user namespace, as long as it reads. */
+static void enter_of_child(void) {
+    int up[2], down[2];
+    char byte = 0, path[64];
+    if (pipe(up) || pipe(down)) return;
+    pid_t child = (pid_t)syscall(SYS_clone, CLONE_NEWUSER | SIGCHLD, 0, 0, 0, 0);
+    if (child == 0) {
+        close(down[1]);
+        _exit(write(up[1], &byte, 1) != 1 || read(down[0], &byte, 1) != 0);
+    }
+    close(down[0]);
+    if (read(up[0], &byte, 1) != 1) return;
+    snprintf(path, sizeof path, "/proc/%d/ns/user", child);
+    int descriptor = open(path, O_RDONLY);
+    say("users", setns(descriptor, CLONE_NEWUSER));
+    close(descriptor);
+    close(down[1]);
+    waitpid(child, NULL, 0);
+}
+
+/* Threads with a user of root's, or with rights. */
+static void rights(void) {
+    say("user", setresuid(65534, 65534, 65534));
+    prctl(PR_SET_DUMPABLE, 1);
+    DIR *threads = opendir("/proc/self/task");
+    int roots = 0, able = 0;
+    for (struct dirent *entry; threads && (entry = readdir(threads));) {
+        char path[300], line[200];
+        snprintf(path, sizeof path, "/proc/self/task/%s/status", entry->d_name);
+        FILE *status = entry->d_name[0] == '.' ? NULL : fopen(path, "r");
+        while (status && fgets(line, sizeof line, status)) {
+            roots += !strncmp(line, "Uid:", 4) && (strstr(line, "\t0\t") || strstr(line, "\t0\n"));
+            able += !strncmp(line, "CapEff:", 7) && strspn(line + 8, "0") != 16;
+        }
+        if (status) fclose(status);
+    }
+    if (threads) closedir(threads);
+    printf("%s: roots %d, able %d\n", threads ? "looked" : "no look", roots, able);
+}
+
+static void confine(void) {
+    struct sock_filter allow = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    struct sock_fprog filter = {1, &allow};
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    say("confined", prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter));
 }
 
 static void groups(void) {
@@ -92,6 +147,11 @@ int main(int count, char **words) {
         enter("time_for_children", 0x80);
     }
     if (!strcmp(what, "groups")) groups();
+    if (!strcmp(what, "users")) enter_of_child();
+    if (!strcmp(what, "rights")) rights();
+    if (!strcmp(what, "confined")) confine();
+    if (!strcmp(what, "exec") || !strcmp(what, "confined")) say("unshare", unshare(CLONE_NEWUSER));
+    if (!strcmp(what, "exec")) execl("/proc/self/exe", words[0], "became", NULL);
     if (!strcmp(what, "again")) {
         long answers = 0;
         for (int i = 0; i < 40; i++) {

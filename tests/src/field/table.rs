@@ -50,7 +50,7 @@ pub const KINDS: [(&str, &[Case]); 9] = [
 ];
 
 /// What is documented and has no outcome in the table, with the place.
-pub const DOCUMENTED: [(&str, &str); 4] = [
+pub const DOCUMENTED: [(&str, &str); 3] = [
     (
         "process_vm_readv, process_vm_writev, ptrace and `/proc/PID/mem` from outside the run",
         "../compatibility.md#calls",
@@ -60,7 +60,6 @@ pub const DOCUMENTED: [(&str, &str); 4] = [
         "a filter of system calls that is installed by an instruction of the program's own",
         "../compatibility.md#programs-that-confine-themselves",
     ),
-    ("CPython's warning at a fork, for which it counts threads in `/proc/self/stat`", "../compatibility.md#limits"),
 ];
 
 const MEMORY: [Case; 20] = [
@@ -307,19 +306,31 @@ const OVER_THE_PAGE: Outcome =
     Named("a mapping over the page at 0x17000, from which Hinterland makes its calls, is refused");
 const OWN_TABLE: Outcome = Named("(CLONE_FILES without CLONE_VM) has a table of its own");
 
-const ALONE: [Case; 9] = [
+const ALONE: [Case; 13] = [
     case("alone_user", "makes a user namespace (`unshare`), then forks", program("field/alone", &["user"])),
     case("alone_all", "makes namespaces of users, mounts and processes at once", program("field/alone", &["all"])),
     case("alone_by_number", "the same by libc's `syscall`", program("field/alone", &["number"])),
     case("alone_mounts", "enters a mount namespace (`setns`)", program("field/alone", &["mounts"])),
+    case("alone_users", "enters the user namespace of a child (`setns`)", program("field/alone", &["users"])),
     case("alone_times", "makes and enters a time namespace", program("field/alone", &["times"])),
     case(
         "alone_groups",
         "keeps rights when it changes its user, then raises one and changes its groups",
         program("field/alone", &["groups"]),
     ),
+    case(
+        "alone_rights",
+        "gives its rights up, and looks whether a thread has kept them",
+        program("field/alone", &["rights"]),
+    ),
+    case("alone_exec", "makes a user namespace, then becomes another program", program("field/alone", &["exec"])),
     case("alone_again", "makes such calls again and again while pages leave", program("field/alone", &["again"])),
     case("alone_threads", "makes them with a second thread, which computes", program("field/alone", &["threads"])),
+    case(
+        "counted",
+        "counts its threads in `/proc/self/stat`, as CPython does after a fork; so do its children",
+        program("field/counted", &[]),
+    ),
     case("alone_commands", "unshare(1) and nsenter(1)", script(NAMESPACES)).near(),
 ];
 
@@ -392,7 +403,7 @@ const UNMANAGED: Outcome = Named("is not managed and has no bound");
 const EMULATOR: Outcome = Refused("qemu-x86_64 emulates a processor");
 const VALGRIND: Outcome = Refused("it runs under Valgrind");
 
-const OTHERS: [Case; 12] = [
+const OTHERS: [Case; 13] = [
     case("mpi", "Open MPI, two ranks", Proof::Test("lifecycle::real::mpi")),
     case("sbcl", "SBCL", Proof::Test("lifecycle::real::sbcl")),
     case("file", "file(1), which confines itself", Proof::Test("lifecycle::real::file")),
@@ -423,6 +434,11 @@ const OTHERS: [Case; 12] = [
         "zgc",
         "the JVM with ZGC, whose heap is a shared mapping: the kernel's, and counted as such",
         Proof::Test("lifecycle::real::zgc"),
+    ),
+    case(
+        "python_fork",
+        "CPython from 3.12 on, which warns at a fork of a process with several threads",
+        Proof::Test("lifecycle::real::python_fork"),
     ),
     case("valgrind", "echo under Valgrind", Proof::Test("lifecycle::real::valgrind")).but(VALGRIND, VALGRIND),
     case("qemu", "echo in QEMU's emulation of a process", Proof::Test("lifecycle::real::qemu")).but(EMULATOR, EMULATOR),

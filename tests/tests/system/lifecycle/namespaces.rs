@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, ensure};
 use hinterland_tests::launch::{Launch, Running, c_program};
 use hinterland_tests::suite::{NamedTest, Trial};
-use hinterland_tests::{MIB, frozen, skips, suite, tree};
+use hinterland_tests::{MIB, frozen, places, skips, suite, tree};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::os::unix::process::CommandExt;
@@ -42,6 +42,8 @@ pub fn trials() -> Vec<Trial> {
         let other_root = format!("unshare -Urm sh -c '{OTHER_ROOT}'");
         add(&format!("user_root::{path}"), Box::new(move |test| shared(test, path, &other_root)));
         add(&format!("no_threads::{path}"), Box::new(move |test| no_threads(test, path)));
+        add(&format!("confined::{path}"), Box::new(move |test| confined(test, path)));
+        add(&format!("own_malloc::{path}"), Box::new(move |test| own_malloc(test, path)));
         add(&format!("out_of_reach::{path}"), Box::new(move |test| out_of_reach(test, path)));
         add(&format!("filter_of_sockets::{path}"), Box::new(move |test| filter_of_sockets(test, path)));
         add(&format!("launcher_gone::{path}"), Box::new(move |test| launcher_gone(test, path)));
@@ -58,6 +60,25 @@ fn no_threads(test: &str, path: &str) -> Result<()> {
     let program = c_program("thread_settings", &[])?.display().to_string();
     let ended = Launch::new(test, &["--local", "16M", "--fault-path", path], &[&program, "processes"])?.run()?;
     ended.expect(0, &format!("processes {}", libc::EINVAL))?.expect_paging()?;
+    Ok(())
+}
+
+/// The same for a process that has confined itself.
+fn confined(test: &str, path: &str) -> Result<()> {
+    let program = c_program("field/alone", &[])?.display().to_string();
+    let ended = Launch::new(test, &["--local", "16M", "--fault-path", path], &[&program, "confined"])?.run()?;
+    ended.expect(0, "unshare -1 Invalid argument\nchild is one of many\nchild 1 0\n")?.expect_paging()?;
+    Ok(())
+}
+
+/// The same on the monitor path for a program with an allocator of its own, which libc would ask for memory to start a thread; inline threads
+/// of ours leave.
+fn own_malloc(test: &str, path: &str) -> Result<()> {
+    let allocator = places::program("c/own_malloc.c").display().to_string();
+    let program = c_program("field/alone", &["-DLIBRARY", &allocator])?.display().to_string();
+    let answer = if path == "inline" { "0 " } else { "-1 Invalid argument" };
+    let ended = Launch::new(test, &["--local", "16M", "--fault-path", path], &[&program, "user"])?.run()?;
+    ended.expect(0, &format!("unshare {answer}\nchild is one of many\nchild 1 0\n"))?.expect_paging()?;
     Ok(())
 }
 

@@ -3,11 +3,12 @@
 use super::field::{Who, judge, obstacle};
 use anyhow::{Context, Result, ensure};
 use hinterland_tests::field::{KINDS, Outcome, Proof, WAYS, Way};
+use hinterland_tests::launch::Launch;
 use hinterland_tests::runtimes::MAJOR_FAULTS_MIN;
 use hinterland_tests::suite::Trial;
 use hinterland_tests::{places, skips, suite};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// A program of others.
 struct Real {
@@ -46,7 +47,12 @@ const REAL: [Real; 12] = [
 
 /// The tests of this file.
 pub fn trials() -> Vec<Trial> {
-    REAL.iter().flat_map(|real| WAYS.map(|way| trial(real, way))).collect()
+    let pythons = ["monitor", "inline"].map(|path| {
+        let name = format!("lifecycle::real::python_fork::{path}");
+        let skip = || skips::not_full().or_else(skips::no_userfaultfd).or_else(no_warning_python);
+        suite::trial(name.clone(), skip, move || python_fork(&name, path))
+    });
+    REAL.iter().flat_map(|real| WAYS.map(|way| trial(real, way))).chain(pythons).collect()
 }
 
 fn trial(real: &'static Real, way: Way) -> Trial {
@@ -157,6 +163,30 @@ fn zgc(who: &Who) -> Result<Vec<String>> {
     let source = who.bring(&places::program("runtimes/Records.java"))?;
     let java = skips::find("java").context("java")?.display().to_string();
     Ok(words(&[&java, "-XX:+UseZGC", "-Xmx240m", &source, "100"]))
+}
+
+/// A CPython that warns when a process with several threads forks.
+fn warning_python() -> Option<String> {
+    let search = ["python3", "python3.12", "python3.13", "python3.14"].iter().filter_map(|name| skips::find(name));
+    let warns = |python: &PathBuf| {
+        let mut command = Command::new(python);
+        command.args(["-c", "import sys; sys.exit(sys.version_info < (3, 12))"]).stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    };
+    search.chain([places::python()]).find(warns).map(|python| python.display().to_string())
+}
+
+fn no_warning_python() -> Option<String> {
+    warning_python().is_none().then(|| "there is no CPython 3.12 or newer".into())
+}
+
+/// It warns where it has a second thread of its own, and not before.
+fn python_fork(test: &str, path: &str) -> Result<()> {
+    let python = warning_python().context("it was there")?;
+    let script = places::program("field/warned.py").display().to_string();
+    let ended = Launch::new(test, &["--local", "24M", "--fault-path", path], &[&python, &script])?.run()?;
+    ended.expect(0, "alone: threads 1, warnings 0\n")?.expect(0, "with another: threads 2, warnings 1\n")?;
+    ended.expect_paging().map(drop)
 }
 
 fn valgrind(_: &Who) -> Result<Vec<String>> {
