@@ -16,7 +16,7 @@
 //! | `heap`, `large`, `jemalloc`, `libc_heap`, `caller` | malloc and its family, far and near |
 //! | `loaded_file` | which loaded file code belongs to |
 //! | `mapping`, `region_map`, `brk` | private anonymous mappings |
-//! | `emulator` | programs that emulate another processor |
+//! | `instrumenter` | programs that run others by means of their own |
 //! | `auditors` | programs that are started with auditors of the loader |
 //! | `pin_requests` | pages of other processes of the run |
 //! | `device_pins` | devices that keep pages of the program |
@@ -59,8 +59,6 @@ mod confine;
 mod descriptor_limit;
 mod descriptors;
 mod device_pins;
-#[cfg(not(feature = "local-only"))]
-mod emulator;
 mod errno;
 mod escaped;
 mod exit;
@@ -73,6 +71,8 @@ mod handover;
 mod heap;
 #[cfg(not(feature = "local-only"))]
 mod inline;
+#[cfg(not(feature = "local-only"))]
+mod instrumenter;
 mod interpose;
 mod jemalloc;
 mod kernel_limit;

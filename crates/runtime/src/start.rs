@@ -1,7 +1,7 @@
 //! The constructor: makes an unmodified program a managed one, or leaves it alone and says why.
 
 use crate::{
-    caller, census, confine, descriptors, emulator, exit, fork, fork_group, heap, inline, ledger, libc_heap,
+    caller, census, confine, descriptors, exit, fork, fork_group, heap, inline, instrumenter, ledger, libc_heap,
     memory_limit, parent_death, profile, region_map, smaps, tape, thread_processor, trace,
 };
 use hinterland_abi::{DATA_BYTES_NEEDED, FaultPathName, PlacementName, ProcessRow, Settings, variables};
@@ -65,10 +65,13 @@ enum Refusal {
     Confined,
     #[error("it runs under Valgrind, which emulates its instructions and knows no userfaultfd")]
     Valgrind,
+    #[error("{0} {1}")]
+    Instrumenter(String, &'static str),
     #[error(
-        "{0} emulates a processor: the library would begin a second time in its emulation, which knows no userfaultfd"
+        "{0} {1}, and the program that started it is on the inline path, whose filter of system calls its guests would die of; \
+         --fault-path monitor starts them"
     )]
-    Emulator(String),
+    InstrumenterInFilter(String, &'static str),
     #[error(
         "the page at {at:#x}, where Hinterland makes its calls, cannot be mapped ({0}), and the program that started it is on the inline path, whose \
          filter of system calls it inherits; --fault-path monitor starts both",
@@ -123,15 +126,18 @@ extern "C" fn construct() {
     match begun {
         Ok(path) => row.fault_path.set(name_of(path)),
         Err(refusal) => {
+            // Run unmanaged, it could start nothing.
+            let is_of_no_use = matches!(refusal, Refusal::InstrumenterInFilter(..));
             let refusal = Foreign(&refusal.to_string()).to_string();
             row.reason.set(&refusal);
-            if ledger::must_be_managed() {
-                let way_round = if traced { "" } else { "; --allow-unmanaged runs it without Hinterland" };
-                row.fatal.set(&format!("not started: {refusal}{way_round}"));
-                thread::exit_now(hinterland_pager::FATAL_EXIT_CODE);
-            }
             if !has_launcher {
                 thread::write_stderr(&format!("hinterland: not managed: {refusal}\n"));
+            }
+            if ledger::must_be_managed() || is_of_no_use {
+                let way_round =
+                    if traced || is_of_no_use { "" } else { "; --allow-unmanaged runs it without Hinterland" };
+                row.fatal.set(&format!("not started: {refusal}{way_round}"));
+                thread::exit_now(hinterland_pager::FATAL_EXIT_CODE);
             }
         }
     }
@@ -153,9 +159,10 @@ fn begin(settings: &Settings, row: &'static ProcessRow) -> Result<FaultPath, Ref
     if hinterland_sys::valgrind::is_running() {
         return Err(Refusal::Valgrind);
     }
-    if let Some(name) = emulator::name() {
-        emulator::leave_guest_alone();
-        return Err(Refusal::Emulator(name));
+    if let Some((name, why)) = instrumenter::of_this_process() {
+        instrumenter::leave_guest_alone();
+        let dies = seccomp::in_force() && instrumenter::dies_of_filters(&name);
+        return Err(if dies { Refusal::InstrumenterInFilter(name, why) } else { Refusal::Instrumenter(name, why) });
     }
     if confine::is_inherited(settings.filters) {
         return Err(Refusal::Confined);

@@ -401,9 +401,10 @@ const fn script(script: &'static str) -> Proof {
 
 const UNMANAGED: Outcome = Named("is not managed and has no bound");
 const EMULATOR: Outcome = Refused("qemu-x86_64 emulates a processor");
+const PROOT: Outcome = Refused("proot maps the programs that it runs at addresses of far memory");
 const VALGRIND: Outcome = Refused("it runs under Valgrind");
 
-const OTHERS: [Case; 13] = [
+const OTHERS: [Case; 14] = [
     case("mpi", "Open MPI, two ranks", Proof::Test("lifecycle::real::mpi")),
     case("sbcl", "SBCL", Proof::Test("lifecycle::real::sbcl")),
     case("file", "file(1), which confines itself", Proof::Test("lifecycle::real::file")),
@@ -440,6 +441,7 @@ const OTHERS: [Case; 13] = [
         "CPython from 3.12 on, which warns at a fork of a process with several threads",
         Proof::Test("lifecycle::real::python_fork"),
     ),
+    case("proot", "echo in PRoot", Proof::Test("lifecycle::real::proot")).but(PROOT, PROOT),
     case("valgrind", "echo under Valgrind", Proof::Test("lifecycle::real::valgrind")).but(VALGRIND, VALGRIND),
     case("qemu", "echo in QEMU's emulation of a process", Proof::Test("lifecycle::real::qemu")).but(EMULATOR, EMULATOR),
 ];

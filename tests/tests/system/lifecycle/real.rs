@@ -20,7 +20,7 @@ struct Real {
     words: fn(&Who) -> Result<Vec<String>>,
 }
 
-const REAL: [Real; 12] = [
+const REAL: [Real; 13] = [
     Real { name: "mpi", budget: "32M", missing: || missing(&["mpicc", "mpirun"]), words: mpi },
     Real { name: "sbcl", budget: "32M", missing: || missing(&["sbcl"]), words: sbcl },
     Real { name: "file", budget: "16M", missing: no_sandbox, words: file },
@@ -41,6 +41,7 @@ const REAL: [Real; 12] = [
         words: |who| chromium(who, "$([ \"$(id -u)\" != 0 ] || echo --no-sandbox)"),
     },
     Real { name: "zgc", budget: "64M", missing: || missing(&["java"]), words: zgc },
+    Real { name: "proot", budget: "16M", missing: || no_file("/usr/bin/proot"), words: proot },
     Real { name: "valgrind", budget: "16M", missing: || no_file("/usr/bin/valgrind"), words: valgrind },
     Real { name: "qemu", budget: "16M", missing: || no_file("/usr/bin/qemu-x86_64"), words: qemu },
 ];
@@ -187,6 +188,10 @@ fn python_fork(test: &str, path: &str) -> Result<()> {
     let ended = Launch::new(test, &["--local", "24M", "--fault-path", path], &[&python, &script])?.run()?;
     ended.expect(0, "alone: threads 1, warnings 0\n")?.expect(0, "with another: threads 2, warnings 1\n")?;
     ended.expect_paging().map(drop)
+}
+
+fn proot(_: &Who) -> Result<Vec<String>> {
+    Ok(words(&["/usr/bin/proot", "-r", "/", "/bin/echo", "emulated"]))
 }
 
 fn valgrind(_: &Who) -> Result<Vec<String>> {

@@ -8,6 +8,7 @@ use nix::sys::resource::{Resource, setrlimit};
 use nix::unistd::{Gid, Uid};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 
 /// Exit code of a refusal; a program that does not exist or cannot be executed has the shell's codes.
@@ -56,6 +57,7 @@ pub fn trials() -> Vec<Trial> {
         }),
         suite::trial("lifecycle::refusals::short_files", skips::no_userfaultfd, short_files),
         suite::trial("lifecycle::refusals::static_program", skips::no_userfaultfd, static_program),
+        suite::trial("lifecycle::refusals::instrumenters", skips::no_userfaultfd, instrumenters),
         suite::trial("lifecycle::refusals::sanitized_program", no_sanitizer, sanitized_program),
         suite::trial("lifecycle::refusals::no_privilege", no_nobody, no_privilege),
     ]);
@@ -104,6 +106,36 @@ fn static_program() -> Result<()> {
     let ended = Launch::new("static-allowed", &["--local", "16M", "--allow-unmanaged"], &[&program, "32"])?.run()?;
     ended.expect(0, "done")?;
     ensure!(ended.stderr.contains("static"), "no warning: {}", ended.stderr);
+    Ok(())
+}
+
+/// Programs that run others by means of their own, here shells with their names, are refused; on request they run unmanaged. In a run they and
+/// what they start run unmanaged; where a guest would die of the filter of the inline path, that is said instead.
+fn instrumenters() -> Result<()> {
+    let directory = places::emptied(places::tests().join("lifecycle/instrumenters-named"))?;
+    for name in ["qemu-x86_64", "proot", "rr", "drrun"] {
+        let program = directory.join(name);
+        places::copy_program(Path::new("/bin/sh"), &program)?;
+        let program = program.display().to_string();
+        let guest = "echo settings ${HINTERLAND_LOCAL:-none}";
+        let launch = |flags: &[&str], words: &[&str]| {
+            let flags = [&["--local", "16M"], flags].concat();
+            Launch::new("instrumenters", &flags, words)?.run()
+        };
+        let itself = [program.as_str(), "-c", guest];
+        launch(&[], &itself)?.expect_refusal(&[&format!("not started: {name} ")])?.expect(REFUSED, "")?;
+        launch(&["--allow-unmanaged"], &itself)?.expect(0, "settings none\n")?;
+        let script = format!("'{program}' -c '{guest}'; echo code $?");
+        for path in ["monitor", "inline"] {
+            let ended = launch(&["--fault-path", path], &["sh", "-c", &script])?;
+            if (name, path) == ("proot", "inline") {
+                ended.expect_refusal(&["its guests would die of; --fault-path monitor"])?;
+                ended.expect(REFUSED, &format!("code {REFUSED}\n"))?;
+            } else {
+                ended.expect(0, "settings none\ncode 0\n")?;
+            }
+        }
+    }
     Ok(())
 }
 
