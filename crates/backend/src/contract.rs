@@ -38,21 +38,37 @@ pub struct Patch<'a> {
     pub granules: GranuleSet,
 }
 
+/// Why a backend has no room.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum FullCause {
+    /// It holds what it may hold.
+    #[error("is full")]
+    Capacity,
+    /// Others use it, too, and may give some back: what it said.
+    #[error("{0}")]
+    Others(String),
+    /// The kernel gives it no memory, and will not as long as the process has what it has.
+    #[error("gets no more memory from the kernel: a limit on writable memory is reached (ulimit -d)")]
+    Memory,
+}
+
+impl FullCause {
+    /// Of a backend that nothing else uses.
+    pub(crate) fn of_own(is_refused_memory: bool) -> FullCause {
+        if is_refused_memory { FullCause::Memory } else { FullCause::Capacity }
+    }
+}
+
 /// Why a page could not be stored. The page stays where it was.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StoreError {
     /// The backend's capacity is used up.
-    #[error(
-        "{url} {} ({} of {} used)",
-        words.as_deref().unwrap_or("is full"),
-        ByteCount(*used_bytes),
-        ByteCount(*capacity_bytes)
-    )]
+    #[error("{url} {cause} ({} of {} used)", ByteCount(*used_bytes), ByteCount(*capacity_bytes))]
     Full {
         /// The backend.
         url: String,
-        /// Where others use it, too, and may give some back: what it said; or that the kernel gives it no memory.
-        words: Option<String>,
+        /// Why there is no room.
+        cause: FullCause,
         /// Bytes in use.
         used_bytes: u64,
         /// Bytes that it may use.

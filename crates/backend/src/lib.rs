@@ -29,8 +29,8 @@ pub use codec::CodecName;
 pub use coded::{Coded, ErasureCode};
 pub use compressed::{Compressed, Recompression};
 pub use contract::{
-    Backend, BackendUsage, ForkSide, GRANULE_BYTES, GRANULES, GranuleSet, LoadError, LoadItem, Location, Patch,
-    Priority, StoreError,
+    Backend, BackendUsage, ForkSide, FullCause, GRANULE_BYTES, GRANULES, GranuleSet, LoadError, LoadItem, Location,
+    Patch, Priority, StoreError,
 };
 pub use decorate::Delay;
 pub use file::{FileBackend, FileOptions, FileWidth, IoMethod};

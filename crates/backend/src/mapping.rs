@@ -92,6 +92,7 @@ impl Growing {
     pub(crate) fn grow(&self, bytes: usize) -> bool {
         let writable = self.writable.load(Relaxed);
         if bytes <= writable {
+            self.is_refused.store(false, Relaxed);
             return true;
         }
         assert!(bytes <= self.bytes(), "{bytes} bytes in a mapping of {}", self.bytes());
@@ -110,10 +111,9 @@ impl Growing {
         offset < self.writable.load(Acquire)
     }
 
-    /// Why it has no more room, where the kernel refused some; `None`: it is full.
-    pub(crate) fn refusal(&self) -> Option<String> {
-        let words = "gets no more memory from the kernel: a limit on writable memory is reached (ulimit -d)";
-        self.is_refused.load(Relaxed).then(|| words.to_owned())
+    /// Whether the kernel refused it memory when it was to grow last.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.is_refused.load(Relaxed)
     }
 }
 
@@ -181,7 +181,33 @@ mod tests {
         }
         assert!(growing.grow(2 * GROWTH_BYTES + 1));
         assert_eq!(writable(), [true; 5]);
-        assert!(growing.refusal().is_none());
+        assert!(!growing.is_refused());
+    }
+
+    /// In a child, which the limit is for.
+    #[test]
+    fn a_mapping_that_a_limit_keeps_from_growing_says_so_until_it_may() {
+        let growing = Growing::reserve(2 * GROWTH_BYTES).expect("address space");
+        assert!(growing.grow(1));
+        // SAFETY: the child makes system calls only, and leaves.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let mut before = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+            // SAFETY: room for a limit.
+            unsafe { libc::getrlimit(libc::RLIMIT_DATA, &raw mut before) };
+            // SAFETY: a valid limit.
+            let set = |limit: &libc::rlimit| unsafe { libc::setrlimit(libc::RLIMIT_DATA, limit) };
+            set(&libc::rlimit { rlim_cur: 0, ..before });
+            let refused = !growing.grow(2 * GROWTH_BYTES) && growing.is_refused();
+            set(&before);
+            let has_grown = growing.grow(2 * GROWTH_BYTES) && !growing.is_refused();
+            // SAFETY: without the parent's handlers.
+            unsafe { libc::_exit(i32::from(!(refused && has_grown))) };
+        }
+        let mut status = 0;
+        // SAFETY: our own child, a valid pointer.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0, "the child's answer");
     }
 
     #[test]

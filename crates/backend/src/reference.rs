@@ -7,7 +7,7 @@
 use crate::counters::{Counters, Tally};
 use crate::mapping::Growing;
 use crate::sync::lock;
-use crate::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Patch, Priority, StoreError};
+use crate::{Backend, BackendUsage, ForkSide, FullCause, LoadError, LoadItem, Location, Patch, Priority, StoreError};
 use hinterland_units::{PAGE_BYTES, PageBytes};
 use std::io;
 use std::sync::Mutex;
@@ -148,7 +148,7 @@ impl Reference {
         let grow = |places: usize| self.memory.grow(places * PAGE_BYTES) && self.held.grow(places);
         let place = lock(&self.places).take(places_max, grow).ok_or_else(|| StoreError::Full {
             url: self.url.clone(),
-            words: self.memory.refusal().or_else(|| self.held.refusal()),
+            cause: FullCause::of_own(self.memory.is_refused() || self.held.is_refused()),
             used_bytes: (places_max * PAGE_BYTES) as u64,
             capacity_bytes: self.capacity_bytes,
         })?;

@@ -12,7 +12,7 @@ use crate::slot::{ChunkNo, ChunkSlot, Kind, SwapCached};
 use crate::staging::Staging;
 use crate::state::State;
 use crate::sys::{Instant, mem, thread};
-use hinterland_backend::{GranuleSet, Location, Patch, StoreError, names_nodes};
+use hinterland_backend::{FullCause, GranuleSet, Location, Patch, StoreError, names_nodes};
 use hinterland_paging::{CHUNK_SLOTS, Step};
 use hinterland_units::{ByteCount, PAGE_BYTES, PageBytes};
 use std::sync::atomic::Ordering::Relaxed;
@@ -243,9 +243,7 @@ impl WriteBack {
     fn store_what_others_left_no_room_for(&self, contents: &[&PageBytes], stored: &mut [Result<Location, StoreError>]) {
         let begun = Instant::now();
         loop {
-            let refused =
-                |answer: &Result<Location, StoreError>| matches!(answer, Err(StoreError::Full { words: Some(_), .. }));
-            let missing: Vec<usize> = (0..stored.len()).filter(|index| refused(&stored[*index])).collect();
+            let missing: Vec<usize> = (0..stored.len()).filter(|index| may_find_room(&stored[*index])).collect();
             if missing.is_empty() || begun.elapsed() >= ROOM_TIMEOUT {
                 return;
             }
@@ -269,11 +267,17 @@ impl WriteBack {
         let managed = self.pages.row().managed_bytes.load(Relaxed);
         let local = self.local.shared_budget.budget().bytes();
         let (managed, local) = (ByteCount(managed), ByteCount(local));
-        self.pages.fatal(&if let StoreError::Full { words: Some(_), url, .. } = error {
+        self.pages.fatal(&if let StoreError::Full { cause: FullCause::Others(_), url, .. } = error {
             let rest = if names_nodes(url) { "; `hinterland node status URL` says who has the rest" } else { "" };
             format!(
                 "far memory is used up: {error}; the program holds {managed} so far, of which {local} fit locally and {} are in far \
                  memory: give more with --far or --local{rest}",
+                ByteCount(held),
+            )
+        } else if let StoreError::Full { cause: FullCause::Memory, .. } = error {
+            format!(
+                "far memory is used up: {error}; the program holds {managed} so far, of which {local} fit locally and {} are in far \
+                 memory: raise the limit, or keep far memory in a file (--far file:)",
                 ByteCount(held),
             )
         } else {
@@ -292,6 +296,11 @@ fn is_zero(bytes: &PageBytes) -> bool {
     bytes[..64] == [0; 64] && bytes.chunks_exact(64).all(|line| line == [0; 64])
 }
 
+/// Whether a page may be stored soon that was refused now: others give some of their far memory back. What is this process's alone is not waited for.
+fn may_find_room(answer: &Result<Location, StoreError>) -> bool {
+    matches!(answer, Err(StoreError::Full { cause: FullCause::Others(_), .. }))
+}
+
 /// Whether an error says that there is no room: more far memory would help.
 fn is_full(error: &StoreError) -> bool {
     match error {
@@ -305,6 +314,13 @@ fn is_full(error: &StoreError) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn room_is_waited_for_where_others_may_give_some_back() {
+        let full = |cause| Err(StoreError::Full { url: "store".into(), cause, used_bytes: 1, capacity_bytes: 1 });
+        assert!(may_find_room(&full(FullCause::Others("takes no more".into()))));
+        assert!(![full(FullCause::Capacity), full(FullCause::Memory), Ok(Location(1))].iter().any(may_find_room));
+    }
 
     #[test]
     fn one_bit_is_not_zero() {

@@ -151,9 +151,9 @@ impl Handles {
         self.map.is_writable(handle as usize * size_of::<AtomicU64>())
     }
 
-    /// Why there are no more handles, where the kernel refused memory.
-    pub(super) fn refusal(&self) -> Option<String> {
-        self.map.refusal()
+    /// Whether there are no more handles because the kernel refused memory.
+    pub(super) fn is_refused(&self) -> bool {
+        self.map.is_refused()
     }
 
     /// Takes a free handle; `None` when all are in use, or the kernel gives no more memory.

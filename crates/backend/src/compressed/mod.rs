@@ -20,7 +20,7 @@ use crate::counters::{Counters, Tally};
 use crate::mapping::Growing;
 use crate::same_filled;
 use crate::sync::{FREED_AT_ONCE, Pool, lock};
-use crate::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Priority, StoreError};
+use crate::{Backend, BackendUsage, ForkSide, FullCause, LoadError, LoadItem, Location, Priority, StoreError};
 use classes::{Classes, SLAB_BYTES};
 use handles::{FreeHandles, Handle, Handles, Object, SLABS_MAX, Stage};
 use hinterland_units::{PAGE_BYTES, PageBytes};
@@ -334,8 +334,8 @@ impl Compressed {
 
     fn full(&self) -> StoreError {
         let used_bytes = lock(&self.state).slabs.touched_bytes();
-        let words = self.memory.refusal().or_else(|| self.handles.refusal());
-        StoreError::Full { url: self.url.clone(), words, used_bytes, capacity_bytes: self.capacity_bytes }
+        let cause = FullCause::of_own(self.memory.is_refused() || self.handles.is_refused());
+        StoreError::Full { url: self.url.clone(), cause, used_bytes, capacity_bytes: self.capacity_bytes }
     }
 }
 

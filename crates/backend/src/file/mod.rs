@@ -18,7 +18,7 @@ mod slots;
 
 use crate::counters::{Counters, Tally};
 use crate::sync::{Pool, lock};
-use crate::{Backend, BackendUsage, ForkSide, LoadError, LoadItem, Location, Priority, StoreError};
+use crate::{Backend, BackendUsage, ForkSide, FullCause, LoadError, LoadItem, Location, Priority, StoreError};
 use far_file::FarFile;
 use fork_group::ForkGroup;
 use hinterland_sys::confinement;
@@ -191,7 +191,7 @@ impl FileBackend {
         let (slots, used_slots) = self.take_slots(pages.len());
         out[slots.len()..].fill(Err(StoreError::Full {
             url: self.url.clone(),
-            words: None,
+            cause: FullCause::Capacity,
             used_bytes: used_slots * PAGE_BYTES as u64,
             capacity_bytes: self.options.capacity_bytes,
         }));

@@ -11,7 +11,7 @@ use super::links::{Links, Opened};
 use super::table::{Degradation, Replica, Table, Wanted};
 use crate::node_error::NodeError;
 use crate::sync::lock;
-use crate::{Location, StoreError};
+use crate::{FullCause, Location, StoreError};
 use hinterland_wire::SLABS_MAX;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -199,7 +199,7 @@ impl Slabs {
                     if self.links.len() == 1 { (node, String::new()) } else { (&self.url, format!("{node}: ")) };
                 StoreError::Full {
                     url: url.clone(),
-                    words: Some(format!("takes no more: {by}{words}")),
+                    cause: FullCause::Others(format!("takes no more: {by}{words}")),
                     used_bytes: *used_bytes,
                     capacity_bytes: *capacity_bytes,
                 }

@@ -12,7 +12,7 @@
 
 use super::PATHS_MAX;
 use crate::mapping::Growing;
-use crate::{Location, StoreError};
+use crate::{FullCause, Location, StoreError};
 use hinterland_units::PAGE_BYTES;
 use std::io;
 use std::sync::atomic::AtomicU64;
@@ -124,8 +124,8 @@ impl Table {
     /// All rows are in use, or the kernel gives no memory for more.
     pub(super) fn full(&self) -> StoreError {
         let bytes = u64::from(self.rows_max) * PAGE_BYTES as u64;
-        let words = self.rows.refusal();
-        StoreError::Full { url: "far memory".into(), words, used_bytes: bytes, capacity_bytes: bytes }
+        let cause = FullCause::of_own(self.rows.is_refused());
+        StoreError::Full { url: "far memory".into(), cause, used_bytes: bytes, capacity_bytes: bytes }
     }
 
     /// Whether a row was ever used, or is near one that was: others may not be written to.

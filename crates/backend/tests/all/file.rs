@@ -1,7 +1,8 @@
 //! The file backend against the model: every way of I/O, limits, a full disk.
 
 use hinterland_backend::{
-    Backend, FileBackend, FileOptions, FileWidth, IoMethod, Location, Paths, Priority, StoreError, check, open, parse,
+    Backend, FileBackend, FileOptions, FileWidth, FullCause, IoMethod, Location, Paths, Priority, StoreError, check,
+    open, parse,
 };
 use hinterland_testkit::contract::{fuzz, fuzz_threads, load, page_of, store, usage};
 use hinterland_units::{PAGE_BYTES, PageBytes};
@@ -97,7 +98,12 @@ fn the_capacity_holds() {
     let answers = store(&backend, &pages);
     assert!(answers[..100].iter().all(Result::is_ok));
     for answer in &answers[100..] {
-        let full = StoreError::Full { url: "file".into(), words: None, used_bytes: 409_600, capacity_bytes: 409_600 };
+        let full = StoreError::Full {
+            url: "file".into(),
+            cause: FullCause::Capacity,
+            used_bytes: 409_600,
+            capacity_bytes: 409_600,
+        };
         assert_eq!(answer, &Err(full));
     }
     let locations: Vec<Location> = answers.into_iter().filter_map(Result::ok).collect();

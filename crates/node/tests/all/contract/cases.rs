@@ -1,6 +1,6 @@
 //! The tests, for a node that listens `anywhere` as the module above says.
 
-use hinterland_backend::{Backend, LoadItem, Location, OpenOptions, Priority, StoreError, open_with};
+use hinterland_backend::{Backend, FullCause, LoadItem, Location, OpenOptions, Priority, StoreError, open_with};
 use hinterland_node::{Listening, Options, SLAB_BYTES};
 use hinterland_testkit::contract::{fork_round, fuzz, fuzz_threads, load, page_of, rows, store, usage, with_fork};
 use hinterland_testkit::{patient, wait_until};
@@ -85,8 +85,8 @@ fn a_full_node_and_a_used_up_quota_refuse_politely() {
     let answers = store(&*backend, &pages);
     let (room, bytes) = (SLAB_PAGES * 2, 2 * SLAB_BYTES);
     assert!(answers[..room].iter().all(Result::is_ok));
-    let words = Some("takes no more: the node has leased all that it lends".into());
-    let full = StoreError::Full { url: node.endpoint().to_string(), words, used_bytes: bytes, capacity_bytes: bytes };
+    let cause = FullCause::Others("takes no more: the node has leased all that it lends".into());
+    let full = StoreError::Full { url: node.endpoint().to_string(), cause, used_bytes: bytes, capacity_bytes: bytes };
     assert!(answers[room..].iter().all(|answer| answer.as_ref() == Err(&full)), "{:?}", answers[room]);
     let at = locations(answers.into_iter().take(room).collect());
     for (index, loaded) in load(&*backend, &at, Priority::Prefetch).into_iter().enumerate() {
