@@ -282,6 +282,11 @@ impl Pager {
         self.pages.row()
     }
 
+    /// Ends the program, with words of ours: there is no way on. Allocates nothing.
+    pub fn end_with(&self, message: &str) -> ! {
+        self.pages.end_with(message)
+    }
+
     /// What a userfaultfd of this pager's child needs.
     pub fn kernel(&self) -> &Kernel {
         &self.pages.kernel

@@ -54,6 +54,10 @@ impl Pager {
     /// Nothing leaves.
     pub fn departs_by_move_only(&self) {}
 
+    pub fn end_with(&self, message: &str) -> ! {
+        panic!("{message}")
+    }
+
     /// Nothing is counted.
     pub fn mapped_beyond(&self, _bytes: usize) {}
 

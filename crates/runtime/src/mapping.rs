@@ -7,6 +7,7 @@
 mod across;
 mod apply;
 mod by_number;
+mod carry;
 mod grow_across;
 mod madvise;
 mod mmap;

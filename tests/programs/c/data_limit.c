@@ -3,7 +3,8 @@
  *        data_limit fill MEBIBYTES   so much on the heap, a quarter of it in a mapping, and in a child
  *        data_limit reach            maps until it is refused, and goes on
  *        data_limit raise MEBIBYTES  is refused so much, raises its limit to four times that, and has it
- *        data_limit spread MEBIBYTES limits itself to so much, and uses a little of each 4 GiB of a reservation */
+ *        data_limit spread MEBIBYTES limits itself to so much, and uses a little of each 4 GiB of a reservation
+ *        data_limit move MEBIBYTES   has a mapping of so much grow by a quarter where it must move, and move where it may only be read */
 #define _GNU_SOURCE
 #include "pattern.h"
 #include <errno.h>
@@ -24,12 +25,19 @@ static uint64_t *map(uint64_t mebibytes) {
     return map_bytes(mebibytes << 20);
 }
 
-static int idle(void) {
+static uint64_t data_kib(void) {
     char line[200];
+    uint64_t kib = 0;
     FILE *status = fopen("/proc/self/status", "r");
     while (fgets(line, sizeof line, status))
-        if (strncmp(line, "VmData:", 7) == 0) printf("%lu\n", strtoul(line + 7, NULL, 10));
-    return fclose(status);
+        if (strncmp(line, "VmData:", 7) == 0) kib = strtoul(line + 7, NULL, 10);
+    fclose(status);
+    return kib;
+}
+
+static int idle(void) {
+    printf("%lu\n", data_kib());
+    return 0;
 }
 
 static int fill_all(uint64_t mebibytes) {
@@ -116,9 +124,39 @@ static int spread(uint64_t mebibytes) {
     return 0;
 }
 
+/* What has grown moves past its neighbour; in the end to a place of its own, unwritable, and back to being writable. */
+static int move(uint64_t mebibytes) {
+    uint64_t pages = mebibytes * 256, grown = pages + pages / 4;
+    char *room = mmap(NULL, (mebibytes + 1) << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    uint64_t *memory = mmap(room, pages << 12, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    if (memory == MAP_FAILED) return 98;
+    fill(memory, pages, 1);
+    uint64_t *moved = mremap(memory, pages << 12, grown << 12, MREMAP_MAYMOVE);
+    printf("grown %d, moved %d\n", moved != MAP_FAILED, moved != memory);
+    if (moved == MAP_FAILED) return 98;
+    verify(moved, pages, 1, "what has moved");
+    for (uint64_t page = pages; page < grown; page++)
+        if (moved[page * PAGE_WORDS] != 0) return 97;
+    fill(moved, grown, 2);
+    printf("refused %d\n", mremap(moved, grown << 12, grown << 16, MREMAP_MAYMOVE) == MAP_FAILED);
+    verify(moved, grown, 2, "after a refusal");
+    mprotect(moved, grown << 12, PROT_READ);
+    void *place = mmap(NULL, grown << 12, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    uint64_t *read_only = mremap(moved, grown << 12, grown << 12, MREMAP_MAYMOVE | MREMAP_FIXED, place);
+    printf("in place %d\n", read_only == place);
+    if (read_only != place) return 98;
+    verify(read_only, grown, 2, "what may be read only");
+    printf("writable %d\n", mprotect(read_only, grown << 12, PROT_READ | PROT_WRITE) == 0);
+    fill(read_only, grown, 3);
+    verify(read_only, grown, 3, "what may be written again");
+    puts("done");
+    return 0;
+}
+
 int main(int argc, char **argv) {
     if (argc > 2 && strcmp(argv[1], "fill") == 0) return fill_all(strtoull(argv[2], NULL, 10));
     if (argc > 2 && strcmp(argv[1], "raise") == 0) return raise_limit(strtoull(argv[2], NULL, 10));
     if (argc > 2 && strcmp(argv[1], "spread") == 0) return spread(strtoull(argv[2], NULL, 10));
+    if (argc > 2 && strcmp(argv[1], "move") == 0) return move(strtoull(argv[2], NULL, 10));
     return argc > 1 && strcmp(argv[1], "reach") == 0 ? reach() : idle();
 }

@@ -174,13 +174,17 @@ impl Pages {
 
     /// Ends the program: a page cannot be proven right, or there is no place for one.
     pub(crate) fn fatal(&self, message: &str) -> ! {
-        let row = self.row();
         // A node's own words may be in it.
-        let message = Foreign(message).to_string();
-        row.fatal.set(&message);
+        self.end_with(&Foreign(message).to_string())
+    }
+
+    /// The same with words of ours; allocates nothing.
+    pub(crate) fn end_with(&self, message: &str) -> ! {
+        let row = self.row();
+        row.fatal.set(message);
         // A launcher that reads the row says it; without one nobody else would.
         if row.pid.load(Relaxed) == 0 {
-            thread::write_stderr(&format!("hinterland: {message}\n"));
+            ["hinterland: ", message, "\n"].into_iter().for_each(thread::write_stderr);
         }
         thread::exit_now(FATAL_EXIT_CODE)
     }

@@ -2,8 +2,8 @@
 //! piece afterwards. Memory of the program's own moves inside, where all of it is far; a file's mapping, or a shared one, stays the kernel's.
 
 use super::across::{Parts, is_mapped};
+use super::carry::restore_fork_rule;
 use super::mmap::{MapRequest, map_anywhere, map_part};
-use super::mremap::restore_fork_rule;
 use super::{Outcome, apply, bits, kernel, remap, seal, unmap};
 use crate::region_map::{self, Attributes, Kind, Locked, Run};
 use hinterland_pager::PinAccess;

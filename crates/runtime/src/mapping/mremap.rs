@@ -1,6 +1,7 @@
 //! mremap(2) on far memory: content moves as pages, without being fetched.
 
 use super::across::remap_across;
+use super::carry::carry;
 use super::mmap::move_in;
 use super::{Outcome, Target, apply, bits, kernel, refuse_own_page, seal, target};
 use crate::memory_limit::{self, Account};
@@ -14,18 +15,18 @@ const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
 
 /// A request whose arguments have been checked.
 #[derive(Clone, Copy)]
-struct Move {
-    old: u32,
-    old_count: u32,
-    new_count: u32,
+pub(super) struct Move {
+    pub(super) old: u32,
+    pub(super) old_count: u32,
+    pub(super) new_count: u32,
     may_move: bool,
     /// The old range stays mapped, empty.
-    keeps_old: bool,
+    pub(super) keeps_old: bool,
 }
 
 /// mremap(2).
 pub fn remap(address: usize, old_bytes: usize, new_bytes: usize, flags: i32, new_address: usize) -> Outcome {
-    memory_limit::check(|_| Account::of_mapping(new_bytes.saturating_sub(old_bytes), true))?;
+    memory_limit::check(|region_map| growth(region_map, address, old_bytes, new_bytes, flags))?;
     let fixed = flags & libc::MREMAP_FIXED != 0;
     if fixed && trampoline::lies_in(new_address, new_bytes) || trampoline::lies_in(address, old_bytes) {
         return refuse_own_page();
@@ -75,6 +76,14 @@ pub fn remap(address: usize, old_bytes: usize, new_bytes: usize, flags: i32, new
         Target::Kernel if new_address.is_multiple_of(PAGE_BYTES) => move_out(&mut region_map, wanted, run, new_address),
         Target::Kernel | Target::Across(_) => Err(libc::EINVAL),
     }
+}
+
+/// What it adds to the program's memory. A mapping of the kernel's is taken to be writable.
+fn growth(region_map: &RegionMap, address: usize, old_bytes: usize, new_bytes: usize, flags: i32) -> Account {
+    let freed = if flags & libc::MREMAP_DONTUNMAP == 0 { old_bytes } else { 0 };
+    let run = region_map::contains(address).then(|| region_map.run_at(region_map::page_of(address))).flatten();
+    let is_writable = run.is_none_or(|run| run.attributes.protection & libc::PROT_WRITE != 0);
+    Account::of_mapping(new_bytes.saturating_sub(freed), is_writable)
 }
 
 fn check_flags(flags: i32, old_bytes: usize, new_bytes: usize) -> Result<(), i32> {
@@ -156,54 +165,6 @@ fn move_to(region_map: &mut RegionMap, wanted: Move, run: Run, new: u32) -> Outc
         return Err(libc::ENOMEM);
     }
     carry(region_map, wanted, run.attributes, new)
-}
-
-/// Moves content to `new`, where a run was just placed, over what is left there, and frees the old run. From the move on nothing is an error
-/// any more: the program finds its content at the new place.
-fn carry(region_map: &mut RegionMap, wanted: Move, attributes: Attributes, new: u32) -> Outcome {
-    let Move { old, old_count, new_count, keeps_old, .. } = wanted;
-    let pager = crate::pager().ok_or(libc::ENOMEM)?;
-    let kept = old_count.min(new_count);
-    let protect =
-        |first, count, protection| pager.protect(PageNo(first), count, protection).map_err(|e| apply::errno_of(&e));
-    let plain = attributes.protection == READ_WRITE;
-    if attributes.locked != Locked::No {
-        pager.unlock(PageNo(old), old_count).map_err(|e| apply::errno_of(&e))?;
-        region_map.update(old, old_count, |a| a.locked = Locked::No);
-    }
-    let open_old = || if plain { Ok(()) } else { protect(old, kept, READ_WRITE) };
-    let opened = protect(new, new_count, READ_WRITE).and_then(|()| open_old());
-    if let Err(errno) = opened {
-        apply::clear(region_map, new, new_count)?;
-        return Err(errno);
-    }
-    pager.relocate(PageNo(old), PageNo(new), kept);
-    pager.discard(PageNo(new + kept), new_count - kept);
-    for (first, count) in [(new, new_count), (old, kept)].into_iter().filter(|_| !plain) {
-        if protect(first, count, attributes.protection).is_err() {
-            region_map.update(first, count, |a| a.protection = READ_WRITE);
-        }
-    }
-    if !keeps_old {
-        // What cannot be unmapped stays, without content.
-        let _ = apply::clear(region_map, old, old_count);
-    }
-    let moved = Run { first: new, count: new_count, attributes };
-    let _ = restore_fork_rule(moved);
-    if apply::lock(moved).is_ok() {
-        region_map.update(new, new_count, |a| a.locked = attributes.locked);
-    }
-    Ok(region_map::address_of(new))
-}
-
-/// Tells the kernel at the new place what it knew at the old one.
-pub(super) fn restore_fork_rule(run: Run) -> Result<(), i32> {
-    let (address, bytes) = apply::span(run);
-    let advice = run.attributes.wiped.then_some(libc::MADV_WIPEONFORK);
-    for advice in advice.into_iter().chain(run.attributes.undumped.then_some(libc::MADV_DONTDUMP)) {
-        kernel(libc::SYS_madvise, [address, bytes, bits(advice), 0, 0, 0])?;
-    }
-    Ok(())
 }
 
 /// To a commanded place outside the far range: the content is copied into a mapping of the kernel's.

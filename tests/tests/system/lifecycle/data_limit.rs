@@ -21,6 +21,7 @@ pub fn trials() -> Vec<Trial> {
             suite::trial(name("reach"), skips::no_userfaultfd, move || reach(path)),
             suite::trial(name("raise"), skips::no_userfaultfd, move || raise(path)),
             suite::trial(name("spread"), skips::no_userfaultfd, move || spread(path)),
+            suite::trial(name("move"), skips::no_userfaultfd, move || moves(path)),
         ]
     });
     on_both.collect()
@@ -111,4 +112,20 @@ fn spread(path: &str) -> Result<()> {
     let flags = ["--local", "16M", "--fault-path", path];
     managed(&format!("spread-{path}"), &flags, &["spread", "128"], RLIM_INFINITY)?.expect(0, &native.stdout)?;
     Ok(())
+}
+
+/// Runs the program natively, where it is `printed`, and in the same limit on a fault path.
+fn as_natively(path: &str, words: &[&str], bytes: u64, printed: &str) -> Result<()> {
+    let name = format!("{}-{path}", words[0]);
+    let native = natively(&name, words, bytes)?;
+    native.expect(0, printed)?;
+    let flags = ["--local", "32M", "--fault-path", path, "--far", "file:far?size=2G"];
+    managed(&name, &flags, words, bytes)?.expect(0, &native.stdout)?.expect_paging()?;
+    Ok(())
+}
+
+/// A mapping that is larger than half of the limit grows by a move, and moves where it may not be written to.
+fn moves(path: &str) -> Result<()> {
+    let printed = "grown 1, moved 1\nrefused 1\nin place 1\nwritable 1\ndone\n";
+    as_natively(path, &["move", "280"], 640 * MIB, printed)
 }
