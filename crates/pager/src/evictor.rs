@@ -93,7 +93,7 @@ impl Evictor {
     /// Keeps local memory within its budget until it should stop: the body of the evictor thread.
     pub(crate) fn run(&'static self, should_stop: impl Fn() -> bool) {
         let registered = self.pages.own_threads.register();
-        let mut scratch = Scratch::new();
+        let mut scratch = Scratch::of_thread(self.pages);
         let mut tidied = Instant::now();
         let mut demand = DemandSampler::new();
         let mut pins = RequestPins::default();

@@ -118,7 +118,7 @@ impl Monitors {
     /// Serves faults until one of them stops it: the body of a monitor thread.
     fn run(&'static self) {
         let registered = self.pages.own_threads.register();
-        let mut scratch = Scratch::new();
+        let mut scratch = Scratch::of_thread(self.pages);
         let mut messages = [Message::EMPTY; MESSAGES];
         let mut affinity = MonitorAffinity::default();
         loop {

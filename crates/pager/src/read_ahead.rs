@@ -459,7 +459,7 @@ impl ReadAhead {
     /// Prefetches windows until it should stop: the body of the read-ahead thread.
     fn run(&self) {
         let registered = self.pages.own_threads.register();
-        let mut scratch = Scratch::new();
+        let mut scratch = Scratch::of_thread(self.pages);
         let (mut batch, mut next) = (Batch::default(), Batch::default());
         loop {
             let seen = self.queue.signal.load(SeqCst);

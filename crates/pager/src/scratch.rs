@@ -2,7 +2,7 @@
 
 use crate::backoff::Backoff;
 use crate::fault_path::FaultPath;
-use crate::pages::Owned;
+use crate::pages::{Owned, Pages};
 use crate::sys::{Mapping, thread};
 use hinterland_backend::BackendUsage;
 use hinterland_paging::LANDING_PAGES;
@@ -25,9 +25,18 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
+    /// For a thread of the pager's. Where the kernel gives it no memory, the program ends.
+    pub(crate) fn of_thread(pages: &Pages) -> Scratch {
+        Scratch::one().unwrap_or_else(|error| pages.fatal(&format!("no memory for a pager thread: {error}")))
+    }
+
+    #[cfg(test)]
     pub(crate) fn new() -> Scratch {
-        let mut one = Scratch::several(1).unwrap_or_else(|error| panic!("no memory for a pager thread: {error}"));
-        one.next().unwrap_or_else(|| unreachable!("one was asked for"))
+        Scratch::one().expect("some pages")
+    }
+
+    fn one() -> Result<Scratch, SysError> {
+        Ok(Scratch::several(1)?.next().unwrap_or_else(|| unreachable!("one was asked for")))
     }
 
     /// As many as `count`, with one mapping for all.

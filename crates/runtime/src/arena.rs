@@ -4,8 +4,11 @@
 //! serving the fault (in this thread on the inline path, for it on the monitor path) must not need a lock that the
 //! interrupted code holds. Invariant: whoever holds the lock here has the program's signals blocked and touches no far memory.
 //!
+//! The pager has no way on without memory: where a limit keeps the kernel from giving any, the program ends with words.
+//!
 //! The allocator is dlmalloc (Doug Lea's, in the port of the Rust project), over mappings made by raw system calls.
 
+use crate::kernel_limit;
 use dlmalloc::{Allocator, Dlmalloc};
 use hinterland_sys::mem::chunk;
 use hinterland_sys::thread::SignalsBlocked;
@@ -93,11 +96,24 @@ impl Arena {
     }
 }
 
+/// An object that was allocated; where a limit on memory refuses one to a process that pages, its end.
+fn given(object: *mut u8) -> *mut u8 {
+    if object.is_null()
+        && let Some(pager) = crate::pager()
+        && [libc::RLIMIT_DATA, libc::RLIMIT_AS].into_iter().any(kernel_limit::is_set)
+    {
+        pager.end_with(
+            "a limit on memory is reached (ulimit -d, ulimit -v), and leaves none for what the pager keeps of the program's pages: give more",
+        );
+    }
+    object
+}
+
 // SAFETY: dlmalloc keeps the contract of GlobalAlloc.
 unsafe impl GlobalAlloc for Arena {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's layout.
-        self.with(|heap| unsafe { heap.malloc(layout.size(), layout.align()) })
+        given(self.with(|heap| unsafe { heap.malloc(layout.size(), layout.align()) }))
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
@@ -107,12 +123,12 @@ unsafe impl GlobalAlloc for Arena {
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's layout.
-        self.with(|heap| unsafe { heap.calloc(layout.size(), layout.align()) })
+        given(self.with(|heap| unsafe { heap.calloc(layout.size(), layout.align()) }))
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
         // SAFETY: the caller's: the pointer came from here with this layout.
-        self.with(|heap| unsafe { heap.realloc(pointer, layout.size(), layout.align(), bytes) })
+        given(self.with(|heap| unsafe { heap.realloc(pointer, layout.size(), layout.align(), bytes) }))
     }
 }
 

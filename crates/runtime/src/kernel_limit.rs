@@ -3,6 +3,11 @@
 use libc::{c_int, c_uint, pid_t, rlimit};
 use std::ptr::{from_ref, null};
 
+/// Whether this process has a limit.
+pub fn is_set(resource: c_uint) -> bool {
+    change(resource, None).is_ok_and(|limit| limit.rlim_cur != libc::RLIM_INFINITY)
+}
+
 /// Sets a limit, or only asks for it; returns the one before.
 ///
 /// # Errors

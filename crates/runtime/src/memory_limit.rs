@@ -146,6 +146,11 @@ fn raise_the_kernels(resource: c_int, new: &rlimit) {
     }
 }
 
+/// Whether calls of the program's are held to a limit.
+pub fn is_set_here() -> bool {
+    limits().is_some()
+}
+
 /// Whether the program's own memory may grow: no limit that it set is in the way. What `growth` computes is asked for only if there is one.
 ///
 /// # Errors

@@ -4,14 +4,18 @@
  *        data_limit reach            maps until it is refused, and goes on
  *        data_limit raise MEBIBYTES  is refused so much, raises its limit to four times that, and has it
  *        data_limit spread MEBIBYTES limits itself to so much, and uses a little of each 4 GiB of a reservation
- *        data_limit move MEBIBYTES   has a mapping of so much grow by a quarter where it must move, and move where it may only be read */
+ *        data_limit move MEBIBYTES   has a mapping of so much grow by a quarter where it must move, and move where it may only be read
+ *        data_limit threads          starts threads until it is refused, and goes on
+ *        data_limit end MEBIBYTES    maps so much, has libc's heap take the rest, and uses the mapping */
 #define _GNU_SOURCE
 #include "pattern.h"
 #include <errno.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <threads.h>
 #include <unistd.h>
 
 enum { PIECE_MIB = 8, PIECES = 4096 };
@@ -153,10 +157,61 @@ static int move(uint64_t mebibytes) {
     return 0;
 }
 
+static pthread_mutex_t held = PTHREAD_MUTEX_INITIALIZER;
+
+static void *wait_for_all(void *unused) {
+    pthread_mutex_lock(&held);
+    pthread_mutex_unlock(&held);
+    return unused;
+}
+
+static int wait_for_all_too(void *unused) {
+    return wait_for_all(unused) != NULL;
+}
+
+static int start_threads(void) {
+    enum { MAX = 4096, MIB = 128 };
+    static pthread_t started[MAX];
+    uint64_t *memory = map(MIB);
+    if (!memory) return 98;
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, 1 << 20);
+    pthread_mutex_lock(&held);
+    int count = 0, refused = 0;
+    while (count < MAX && (refused = pthread_create(&started[count], &attributes, wait_for_all, NULL)) == 0) count++;
+    printf("refused: %s\n", strerror(refused));
+    /* With a stack of libc's usual size, or of half of the limit. */
+    thrd_t other;
+    printf("another: %d\n", thrd_create(&other, wait_for_all_too, NULL));
+    fill(memory, MIB * 256, 1);
+    verify(memory, MIB * 256, 1, "mapping beside threads");
+    pthread_mutex_unlock(&held);
+    for (int thread = 0; thread < count; thread++) pthread_join(started[thread], NULL);
+    printf("again: %d\n", pthread_create(&started[0], &attributes, wait_for_all, NULL));
+    pthread_join(started[0], NULL);
+    puts(count >= 16 ? "done" : "too few");
+    return 0;
+}
+
+void *__libc_malloc(size_t bytes);
+
+static int end(uint64_t mebibytes) {
+    uint64_t *memory = map(mebibytes);
+    if (!memory) return 98;
+    for (size_t bytes = 64 << 10; bytes >= 64; bytes /= 2)
+        while (__libc_malloc(bytes)) continue;
+    fill(memory, mebibytes * 256, 1);
+    verify(memory, mebibytes * 256, 1, "mapping");
+    _exit(0);
+}
+
 int main(int argc, char **argv) {
     if (argc > 2 && strcmp(argv[1], "fill") == 0) return fill_all(strtoull(argv[2], NULL, 10));
     if (argc > 2 && strcmp(argv[1], "raise") == 0) return raise_limit(strtoull(argv[2], NULL, 10));
     if (argc > 2 && strcmp(argv[1], "spread") == 0) return spread(strtoull(argv[2], NULL, 10));
     if (argc > 2 && strcmp(argv[1], "move") == 0) return move(strtoull(argv[2], NULL, 10));
+    if (argc > 2 && strcmp(argv[1], "end") == 0) return end(strtoull(argv[2], NULL, 10));
+    if (argc > 1 && strcmp(argv[1], "threads") == 0) return start_threads();
     return argc > 1 && strcmp(argv[1], "reach") == 0 ? reach() : idle();
 }

@@ -36,11 +36,7 @@ impl Attributes {
         if given.is_null() {
             return defaults().map_or(Attributes::Given(given), Attributes::Default);
         }
-        let (mut address, mut bytes) = (std::ptr::null_mut(), 0 as size_t);
-        // SAFETY: the program passes initialised attributes.
-        let own_stack = unsafe { libc::pthread_attr_getstack(given, &raw mut address, &raw mut bytes) } == 0
-            && address.addr().wrapping_add(bytes) != 0;
-        if own_stack {
+        if brings_a_stack(given) {
             return Attributes::Given(given);
         }
         // SAFETY: glibc's attributes are plain data, and what they point at stays the program's.
@@ -65,18 +61,46 @@ impl Drop for Attributes {
     }
 }
 
-/// The attributes of threads that are started with none, if those have small stacks (after `pthread_setattr_default_np`, or below a limit).
-fn defaults() -> Option<pthread_attr_t> {
+/// The bytes of the stack that libc maps for a thread with attributes of the program's.
+pub(super) fn mapped_bytes(given: *const pthread_attr_t) -> usize {
+    if !given.is_null() {
+        return if brings_a_stack(given) { 0 } else { stack_bytes(given) };
+    }
+    all_defaults().map_or(0, |mut attributes| {
+        let bytes = stack_bytes(&raw const attributes);
+        // SAFETY: they are initialised, and of this call alone.
+        unsafe { libc::pthread_attr_destroy(&raw mut attributes) };
+        bytes
+    })
+}
+
+/// Whether a thread with these attributes runs on a stack of the program's.
+fn brings_a_stack(given: *const pthread_attr_t) -> bool {
+    let (mut address, mut bytes) = (std::ptr::null_mut(), 0 as size_t);
+    // SAFETY: the program passes initialised attributes.
+    let answer = unsafe { libc::pthread_attr_getstack(given, &raw mut address, &raw mut bytes) };
+    answer == 0 && address.addr().wrapping_add(bytes) != 0
+}
+
+fn stack_bytes(attributes: *const pthread_attr_t) -> usize {
+    let mut bytes = 0 as size_t;
+    // SAFETY: the attributes are initialised.
+    let answer = unsafe { libc::pthread_attr_getstacksize(attributes, &raw mut bytes) };
+    if answer == 0 { bytes } else { 0 }
+}
+
+/// The attributes of threads that are started with none.
+fn all_defaults() -> Option<pthread_attr_t> {
     type GetDefault = unsafe extern "C" fn(*mut pthread_attr_t) -> c_int;
     let get = next!(pthread_getattr_default_np: GetDefault);
     let mut attributes = MaybeUninit::<pthread_attr_t>::uninit();
     // SAFETY: the function initialises them, or says that it has not.
-    let mut attributes = unsafe {
-        if get(attributes.as_mut_ptr()) != 0 {
-            return None;
-        }
-        attributes.assume_init()
-    };
+    unsafe { (get(attributes.as_mut_ptr()) == 0).then(|| attributes.assume_init()) }
+}
+
+/// The same, if they have small stacks (after `pthread_setattr_default_np`, or below a limit).
+fn defaults() -> Option<pthread_attr_t> {
+    let mut attributes = all_defaults()?;
     if enlarge(&mut attributes) {
         return Some(attributes);
     }
@@ -87,13 +111,9 @@ fn defaults() -> Option<pthread_attr_t> {
 
 /// Adds room to a small stack's size. False: it is as it was.
 fn enlarge(attributes: &mut pthread_attr_t) -> bool {
-    let mut bytes = 0 as size_t;
+    let bytes = stack_bytes(attributes);
     // SAFETY: the attributes are initialised.
-    unsafe {
-        libc::pthread_attr_getstacksize(attributes, &raw mut bytes) == 0
-            && bytes < SMALL_BYTES
-            && libc::pthread_attr_setstacksize(attributes, bytes + ROOM_BYTES) == 0
-    }
+    (1..SMALL_BYTES).contains(&bytes) && unsafe { libc::pthread_attr_setstacksize(attributes, bytes + ROOM_BYTES) == 0 }
 }
 
 #[cfg(test)]
@@ -112,27 +132,22 @@ mod tests {
         attributes
     }
 
-    fn size_of(attributes: *const pthread_attr_t) -> usize {
-        let mut bytes = 0;
-        // SAFETY: the attributes are initialised.
-        assert_eq!(unsafe { libc::pthread_attr_getstacksize(attributes, &raw mut bytes) }, 0);
-        bytes
-    }
-
     #[test]
     fn a_small_stack_that_libc_makes_gets_room_and_no_other_does() {
         // SAFETY: all attributes are initialised, and the memory is only named.
         unsafe {
             let small = attributes(|small| assert_eq!(libc::pthread_attr_setstacksize(small, 16 << 10), 0));
             let roomy = Attributes::enlarged(&small);
-            assert_eq!(size_of(roomy.as_ptr()), (16 << 10) + ROOM_BYTES);
-            assert_eq!(size_of(&small), 16 << 10, "the program's own attributes are changed");
+            assert_eq!(stack_bytes(roomy.as_ptr()), (16 << 10) + ROOM_BYTES);
+            assert_eq!(stack_bytes(&small), 16 << 10, "the program's own attributes are changed");
             let large = attributes(|large| assert_eq!(libc::pthread_attr_setstacksize(large, SMALL_BYTES), 0));
             assert_eq!(Attributes::enlarged(&large).as_ptr(), &raw const large);
             let mut memory = [0u64; 4096];
             let start = memory.as_mut_ptr().cast::<c_void>();
             let own = attributes(|own| assert_eq!(libc::pthread_attr_setstack(own, start, 32 << 10), 0));
             assert_eq!(Attributes::enlarged(&own).as_ptr(), &raw const own);
+            assert_eq!([&small, &large, &own].map(|each| mapped_bytes(each)), [16 << 10, SMALL_BYTES, 0]);
+            assert!(mapped_bytes(std::ptr::null()) >= libc::PTHREAD_STACK_MIN, "libc has a size for those without");
         }
     }
 }

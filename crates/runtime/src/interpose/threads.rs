@@ -5,11 +5,12 @@
 //! thread on a far stack, and robust mutexes.
 
 use super::next_symbol::next;
-use super::thread_room::Attributes;
+use super::thread_room::{self, Attributes};
 use crate::caller;
 use crate::inline::signals::mask;
 use crate::inline::stacks::{self, Stack, altstack, far};
 use crate::inline::trap;
+use crate::memory_limit::{self, Account};
 use hinterland_sys::thread;
 use libc::{c_int, c_void, pthread_attr_t, pthread_mutex_t, pthread_mutexattr_t, pthread_t};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -17,7 +18,16 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 /// What a thread runs, for `pthread_create` and for `thrd_create`: they return different types in the same register.
 type Routine = extern "C" fn(*mut c_void) -> *mut c_void;
 
-/// Starts a thread by `start`, with a stack for faults if it is one of the program's; `refused` when there is none.
+/// Whether the stack that libc maps for a thread is more than a limit on memory leaves the program. It may have one left of a thread that has ended,
+/// which is not known here.
+fn exceeds_a_limit(attributes: *const pthread_attr_t) -> bool {
+    memory_limit::is_set_here() && {
+        let stack = Account::of_mapping(thread_room::mapped_bytes(attributes), true);
+        memory_limit::check(|_| stack).is_err()
+    }
+}
+
+/// Starts a thread by `start`, with a stack for faults if it is one of the program's; `refused` when there is none, or no room for its own.
 fn start_with(
     routine: Routine,
     argument: *mut c_void,
@@ -27,7 +37,11 @@ fn start_with(
 ) -> c_int {
     let descriptor = far::descriptor_of(attributes);
     // Our own threads serve nothing on stacks of their own.
-    if !trap::is_installed() && descriptor.is_none() || caller::is_internal(routine as usize) {
+    let is_ours = caller::is_internal(routine as usize);
+    if !is_ours && exceeds_a_limit(attributes) {
+        return refused;
+    }
+    if !trap::is_installed() && descriptor.is_none() || is_ours {
         return start(routine, argument);
     }
     let Ok(stack) = stacks::take() else { return refused };
@@ -118,20 +132,18 @@ pub unsafe extern "C" fn pthread_create(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thrd_create(thread: *mut pthread_t, routine: Routine, argument: *mut c_void) -> c_int {
-    /// `thrd_error` and `thrd_nomem` of threads.h.
+    /// `thrd_error` of threads.h: what glibc makes of `EAGAIN`.
     const ERROR: c_int = 2;
-    const NO_MEMORY: c_int = 3;
     type Create = unsafe extern "C" fn(*mut pthread_t, Routine, *mut c_void) -> c_int;
     let next = next!(thrd_create: Create);
     let roomy = Attributes::with_room(std::ptr::null());
     // SAFETY: as in `pthread_create`.
-    start_with(routine, argument, NO_MEMORY, std::ptr::null(), |routine, argument| unsafe {
+    start_with(routine, argument, ERROR, std::ptr::null(), |routine, argument| unsafe {
         match &roomy {
             Attributes::Given(_) => next(thread, routine, argument),
             // thrd_join(3) reads what a routine of either kind leaves.
             roomy => match next_create()(thread, roomy.as_ptr(), routine, argument) {
                 0 => 0,
-                libc::EAGAIN => NO_MEMORY,
                 _ => ERROR,
             },
         }

@@ -24,9 +24,7 @@ fn pager() -> Result<&'static Pager, i32> {
 fn refused(error: &io::Error) -> i32 {
     static SAID: AtomicBool = AtomicBool::new(false);
     let errno = errno_of(error);
-    let is_limited =
-        || kernel_limit::change(libc::RLIMIT_DATA, None).is_ok_and(|limit| limit.rlim_cur != libc::RLIM_INFINITY);
-    if errno == libc::ENOMEM && !is_limited() && !SAID.swap(true, Relaxed) {
+    if errno == libc::ENOMEM && !kernel_limit::is_set(libc::RLIMIT_DATA) && !SAID.swap(true, Relaxed) {
         thread::write_stderr(
             "hinterland: the kernel refuses to divide a mapping (ENOMEM): the process probably has as many as vm.max_map_count allows; each \
              hole in far memory is one, so a program with many needs up to twice as many as without Hinterland\n",

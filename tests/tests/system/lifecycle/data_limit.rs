@@ -22,6 +22,8 @@ pub fn trials() -> Vec<Trial> {
             suite::trial(name("raise"), skips::no_userfaultfd, move || raise(path)),
             suite::trial(name("spread"), skips::no_userfaultfd, move || spread(path)),
             suite::trial(name("move"), skips::no_userfaultfd, move || moves(path)),
+            suite::trial(name("threads"), skips::no_userfaultfd, move || threads(path)),
+            suite::trial(name("end"), skips::no_userfaultfd, move || end(path)),
         ]
     });
     on_both.collect()
@@ -128,4 +130,18 @@ fn as_natively(path: &str, words: &[&str], bytes: u64, printed: &str) -> Result<
 fn moves(path: &str) -> Result<()> {
     let printed = "grown 1, moved 1\nrefused 1\nin place 1\nwritable 1\ndone\n";
     as_natively(path, &["move", "280"], 640 * MIB, printed)
+}
+
+/// Stacks of threads leave the pager what is kept for it.
+fn threads(path: &str) -> Result<()> {
+    let printed = "refused: Resource temporarily unavailable\nanother: 2\nagain: 0\ndone\n";
+    as_natively(path, &["threads"], 512 * MIB, printed)
+}
+
+/// A process that leaves the pager no memory, by calls of libc's own, ends with words.
+fn end(path: &str) -> Result<()> {
+    let flags = ["--local", "16M", "--fault-path", path, "--far", "file:far?size=1G"];
+    let ended = managed(&format!("end-{path}"), &flags, &["end", "256"], 560 * MIB)?;
+    ended.expect(125, "")?.expect_refusal(&["ulimit -d"])?;
+    Ok(())
 }
