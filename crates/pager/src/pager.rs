@@ -469,6 +469,11 @@ impl Pager {
         self.range.prepare(first, count)
     }
 
+    /// Bytes of the pager's tables that become writable memory when `count` pages from `first` become accessible: for those before it none did.
+    pub fn missing_table_bytes(&self, first: PageNo, count: u32) -> usize {
+        self.pages.table.missing_bytes(first, count)
+    }
+
     /// `mprotect` on far pages. `protection` is a set of `PROT_*` bits. Content stays, also of evicted pages.
     ///
     /// # Errors

@@ -413,10 +413,15 @@ impl RangeCalls {
 
     /// See `Pager::protect`.
     pub(crate) fn protect(&self, first: PageNo, count: u32, protection: i32) -> io::Result<()> {
-        if protection != libc::PROT_NONE {
-            self.prepare(first, count)?;
-        }
+        // First: of memory that the kernel refuses, no part of the tables becomes writable, which it would stay.
         mem::protect(self.pages.address(first), bytes(count), protection)?;
+        if protection != libc::PROT_NONE
+            && let Err(error) = self.prepare(first, count)
+        {
+            // Where a part was not writable, no page could be accessed.
+            let _ = mem::protect(self.pages.address(first), bytes(count), libc::PROT_NONE);
+            return Err(error);
+        }
         let open = protection & (libc::PROT_READ | libc::PROT_WRITE) != 0;
         self.pages.table.set_open(first, count, open);
         if open {

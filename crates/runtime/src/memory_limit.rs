@@ -183,6 +183,19 @@ pub fn check_in(region_map: &RegionMap, growth: impl FnOnce(&RegionMap) -> Accou
     if refused { Err(libc::ENOMEM) } else { Ok(()) }
 }
 
+/// Whether the kernel's limit on data leaves room for so many bytes of tables, beside `data` that the program is to have with them.
+///
+/// # Errors
+/// `ENOMEM`.
+pub fn check_tables(tables: usize, data: usize) -> Result<(), c_int> {
+    let data_of_all = DATA_OF_ALL.load(Relaxed);
+    if tables == 0 || data_of_all == u64::MAX {
+        return Ok(());
+    }
+    let fits = |counted: Account| counted.data.saturating_add(tables).saturating_add(data) as u64 <= data_of_all;
+    if STATM.read().and_then(counted).is_none_or(fits) { Ok(()) } else { Err(libc::ENOMEM) }
+}
+
 /// What calls of the program's are held to.
 struct Limits {
     /// Of the program's own memory: the soft limits that it set.

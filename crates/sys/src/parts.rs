@@ -86,6 +86,11 @@ impl Parts {
         self.writable[part / 64].load(Acquire) >> (part % 64) & 1 != 0
     }
 
+    /// Bytes of the tables that become writable for `count` pages from `first` on.
+    pub fn missing_bytes(&self, first: u32, count: u32) -> usize {
+        parts_of(first, count).filter(|part| !self.is_writable(*part)).count() * self.part_bytes
+    }
+
     /// Has the parts be writable that `count` pages from `first` on belong to: `allow_writes` is given the pages of those that are not, neighbours
     /// at once. Without a lock, so also in a signal handler: two threads may do the same, and one counts it.
     ///
@@ -97,8 +102,7 @@ impl Parts {
         count: u32,
         allow_writes: impl Fn(Range<usize>) -> Result<(), SysError>,
     ) -> Result<(), SysError> {
-        let end = (first as usize + count as usize).div_ceil(PART).min(PARTS_MAX);
-        let mut part = first as usize / PART;
+        let Range { start: mut part, end } = parts_of(first, count);
         while part < end {
             let missing = (part..end).take_while(|part| !self.is_writable(*part)).count();
             if missing > 0 {
@@ -116,6 +120,11 @@ impl Parts {
             WRITABLE_BYTES.fetch_add(self.part_bytes, Relaxed);
         }
     }
+}
+
+/// The parts that `count` pages from `first` on belong to.
+fn parts_of(first: u32, count: u32) -> Range<usize> {
+    first as usize / PART..(first as usize + count as usize).div_ceil(PART).min(PARTS_MAX)
 }
 
 #[cfg(test)]
@@ -225,6 +234,9 @@ mod tests {
         let parts = Parts::new(MANY);
         (0..3).for_each(|_| parts.make_writable(1, PART_PAGES, |_| Ok(())).unwrap());
         assert_eq!(counted(), 2);
+        let missing = |first, count| parts.missing_bytes(first * PART_PAGES, count) / MANY;
+        assert_eq!([missing(0, 2 * PART_PAGES), missing(1, PART_PAGES + 1), missing(7, 3 * PART_PAGES)], [0, 1, 3]);
+        assert_eq!(parts.missing_bytes(7, 0), 0);
         ended(2 * MANY);
         assert_eq!(counted(), 0);
     }

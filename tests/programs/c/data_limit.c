@@ -7,6 +7,8 @@
  *        data_limit move MEBIBYTES   has a mapping of so much grow by a quarter where it must move, and move where it may only be read
  *        data_limit threads          starts threads until it is refused, and goes on
  *        data_limit again MEBIBYTES  frees so much of the heap, maps it, and has it on the heap again
+ *        data_limit refused          is refused mappings that other tables would be needed for, and goes on
+ *        data_limit unseen           is refused a mapping below a limit that only the kernel knows, and goes on
  *        data_limit end MEBIBYTES    maps so much, has libc's heap take the rest, and uses the mapping */
 #define _GNU_SOURCE
 #include "pattern.h"
@@ -214,6 +216,44 @@ static int again(uint64_t mebibytes) {
     return 0;
 }
 
+/* What is refused leaves nothing behind. Natively the second one costs nothing; here it may be refused. */
+static int refused(void) {
+    uint64_t before = data_kib();
+    for (int round = 0; round < 20; round++) {
+        if (map((uint64_t)(64 + round) << 10)) return 98;
+        void *read_only = mmap(NULL, (size_t)(128 + round) << 30, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (read_only != MAP_FAILED) munmap(read_only, (size_t)(128 + round) << 30);
+    }
+    printf("grown by less than 40 MiB: %d\n", data_kib() < before + (40 << 10));
+    uint64_t *memory = map(128);
+    if (!memory) return 98;
+    fill(memory, 128 * 256, 1);
+    verify(memory, 128 * 256, 1, "mapping");
+    puts("done");
+    return 0;
+}
+
+/* As `refused`, below a limit that a child sets for its parent: the kernel alone knows of it. */
+static int unseen(void) {
+    uint64_t before = data_kib();
+    if (fork() == 0) {
+        struct rlimit limit;
+        getrlimit(RLIMIT_DATA, &limit);
+        limit.rlim_cur = (before << 10) + ((uint64_t)256 << 20);
+        _exit(prlimit(getppid(), RLIMIT_DATA, &limit, NULL));
+    }
+    int status = 0;
+    wait(&status);
+    printf("set %d, refused %d\n", status == 0, map(16 << 10) == NULL);
+    printf("grown by less than 20 MiB: %d\n", data_kib() < before + (20 << 10));
+    uint64_t *memory = map(64);
+    if (!memory) return 98;
+    fill(memory, 64 * 256, 1);
+    verify(memory, 64 * 256, 1, "mapping");
+    puts("done");
+    return 0;
+}
+
 void *__libc_malloc(size_t bytes);
 
 static int end(uint64_t mebibytes) {
@@ -234,5 +274,7 @@ int main(int argc, char **argv) {
     if (argc > 2 && strcmp(argv[1], "again") == 0) return again(strtoull(argv[2], NULL, 10));
     if (argc > 2 && strcmp(argv[1], "end") == 0) return end(strtoull(argv[2], NULL, 10));
     if (argc > 1 && strcmp(argv[1], "threads") == 0) return start_threads();
+    if (argc > 1 && strcmp(argv[1], "refused") == 0) return refused();
+    if (argc > 1 && strcmp(argv[1], "unseen") == 0) return unseen();
     return argc > 1 && strcmp(argv[1], "reach") == 0 ? reach() : idle();
 }

@@ -3,8 +3,8 @@
 //! Flat arrays over the whole range in lazily populated memory: 28 bytes for each page that was ever touched, one memory
 //! access to reach an entry. A counter for each chunk of 512 pages lets range operations skip what was never touched.
 //!
-//! Invariant: the part of the arrays that a page belongs to is writable before the program may touch the page, and before the page is anything else than
-//! `Untouched`. A part that is not writable reads as zeros: untouched pages, which the program may not touch (decision 0114).
+//! Invariant: the part of the arrays that a page belongs to is writable before a call has given the program access to the page, and before the page is
+//! anything else than `Untouched`. A part that is not writable reads as zeros: untouched pages, which the program may not touch (decision 0114).
 
 use crate::slot::SwapCached;
 use crate::state::{Entry, State, allowed};
@@ -99,7 +99,12 @@ impl PageTable {
         })
     }
 
-    /// The same of a page that comes to have content. It is so already where the library has made the page accessible; others a debugger
+    /// Bytes of the arrays that [`make_writable`](PageTable::make_writable) would have be writable.
+    pub fn missing_bytes(&self, first: PageNo, count: u32) -> usize {
+        self.parts.missing_bytes(first.0, count)
+    }
+
+    /// The same as `make_writable` of a page that comes to have content. It is so already where the library has made the page accessible; others a debugger
     /// touches, or a program that changed the protection by an instruction of its own.
     fn make_page_writable(&self, page: PageNo) {
         if !self.parts.contain(page.0)

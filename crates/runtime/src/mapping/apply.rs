@@ -3,6 +3,7 @@
 use super::{Outcome, bits, kernel, lock_form};
 use crate::Pager;
 use crate::kernel_limit;
+use crate::memory_limit;
 use crate::profile;
 use crate::region_map::{self, Attributes, Kind, Locked, RegionMap, Run};
 use hinterland_sys::thread;
@@ -102,6 +103,7 @@ fn replace_run(run: Run, protection: i32) -> Result<(), i32> {
         };
         return pager.take_back_open(first, run.count, protection, map).map_err(|e| errno_of(&e));
     }
+    check_tables_of(run, protection)?;
     forget_attributes(run, was)?;
     let protect = || pager.protect(first, run.count, protection).map_err(|e| refused(&e));
     let closes = was & !protection & libc::PROT_WRITE != 0;
@@ -137,11 +139,24 @@ pub fn forget_attributes(run: Run, protection: i32) -> Result<(), i32> {
     Ok(())
 }
 
+/// Refuses pages whose tables have no room below the limit on writable memory, before any of those becomes writable for good. `data`: bytes of writable
+/// memory that the program is to have with them.
+pub fn check_tables(first: u32, count: u32, data: usize) -> Result<(), i32> {
+    memory_limit::check_tables(pager()?.missing_table_bytes(PageNo(first), count), data)
+}
+
+/// The same of a run that gets a protection.
+fn check_tables_of(run: Run, protection: i32) -> Result<(), i32> {
+    let data = if protection & libc::PROT_WRITE != 0 { run.count as usize * PAGE_BYTES } else { 0 };
+    if protection == libc::PROT_NONE { Ok(()) } else { check_tables(run.first, run.count, data) }
+}
+
 /// Changes the protection of one run, and its key if that is not -1.
 pub fn protect(region_map: &mut RegionMap, run: Run, protection: i32, key: i32) -> Outcome {
     let (address, bytes) = span(run);
     let foreign = run.attributes.kind == Kind::Foreign;
     if !foreign {
+        check_tables_of(run, protection)?;
         pager()?.protect(PageNo(run.first), run.count, protection).map_err(|e| refused(&e))?;
         if run.attributes.undumped {
             // The pager lets what it opens into core dumps; the program said that this run stays out.
@@ -165,11 +180,11 @@ pub fn open(region_map: &mut RegionMap, run: Run) -> Result<(), i32> {
     if run.attributes.protection == libc::PROT_NONE {
         return Ok(());
     }
-    let opened = pager()?.protect(PageNo(run.first), run.count, run.attributes.protection);
-    opened.map_err(|error| {
-        region_map.remove(run.first, run.count);
-        refused(&error)
-    })
+    let pager = pager()?;
+    let opened = check_tables_of(run, run.attributes.protection).and_then(|()| {
+        pager.protect(PageNo(run.first), run.count, run.attributes.protection).map_err(|error| refused(&error))
+    });
+    opened.inspect_err(|_| _ = region_map.remove(run.first, run.count))
 }
 
 /// Refuses what could not be locked, before anything is replaced or moved.

@@ -24,6 +24,8 @@ pub fn trials() -> Vec<Trial> {
             suite::trial(name("move"), skips::no_userfaultfd, move || moves(path)),
             suite::trial(name("threads"), skips::no_userfaultfd, move || threads(path)),
             suite::trial(name("again"), skips::no_userfaultfd, move || again(path)),
+            suite::trial(name("refused"), skips::no_userfaultfd, move || refused(path)),
+            suite::trial(name("unseen"), skips::no_userfaultfd, move || unseen(path)),
             suite::trial(name("end"), skips::no_userfaultfd, move || end(path)),
         ]
     });
@@ -142,6 +144,16 @@ fn threads(path: &str) -> Result<()> {
 /// What was freed of the heap may be mapped: it is more than half of the limit.
 fn again(path: &str) -> Result<()> {
     as_natively(path, &["again", "280"], 512 * MIB, &format!("{}done\n", "heap: 1\nmapped: 1\n".repeat(3)))
+}
+
+/// Mappings that are refused leave no tables behind.
+fn refused(path: &str) -> Result<()> {
+    as_natively(path, &["refused"], 512 * MIB, "grown by less than 40 MiB: 1\ndone\n")
+}
+
+/// Nor do those that the kernel alone refuses.
+fn unseen(path: &str) -> Result<()> {
+    as_natively(path, &["unseen"], RLIM_INFINITY, "set 1, refused 1\ngrown by less than 20 MiB: 1\ndone\n")
 }
 
 /// A process that leaves the pager no memory, by calls of libc's own, ends with words.
