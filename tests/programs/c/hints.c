@@ -239,14 +239,41 @@ static size_t any_length(uint64_t *state) {
     }
 }
 
-static void hint(uint64_t *state, void *freed) {
+static uint64_t any_count(uint64_t *state) {
+    switch (draw(state) % 4) {
+    case 0: return UINT64_MAX - draw(state) % 3;
+    case 1: return draw(state) % 2;
+    default: return draw(state) % 1000;
+    }
+}
+
+/* A loop that names anything, may begin others, and may be left without its end. */
+static void hint_loop(uint64_t *state, void *freed, int depth) {
     static struct hinterland_loop loops[64];
+    const struct hinterland_hints *hints = hinterland_hints(1);
+    struct hinterland_loop *of = draw(state) % 64 ? &loops[draw(state) % 64] : NULL;
+    if (!hints) return;
+    uint64_t iterations = any_count(state), ahead = hints->loop_begin(of, any_address(state, freed), any_length(state), iterations);
+    if (ahead > (iterations ? iterations : 1)) wrong(ahead);
+    for (uint64_t at = draw(state) % 4; at; at--) {
+        const void *several[] = {any_address(state, freed), any_address(state, freed), any_address(state, freed)};
+        switch (draw(state) % 5) {
+        case 0: hints->loop_fetch(of, several[0], any_length(state)); break;
+        case 1: hints->loop_fetchv(of, several, 3, any_length(state)); break;
+        case 2: hints->loop_fetchv(of, NULL, draw(state), any_length(state)); break;
+        case 3: hints->loop_evict(of, several[0], any_length(state) % (64 * PAGE), (int)draw(state) % 2); break;
+        default:
+            if (depth < 3) hint_loop(state, freed, depth + 1);
+        }
+    }
+    if (draw(state) % 3) hints->loop_end(of, any_count(state));
+}
+
+static void hint(uint64_t *state, void *freed) {
     void *address = any_address(state, freed);
     size_t length = any_length(state);
-    const struct hinterland_hints *hints = hinterland_hints(1);
-    struct hinterland_loop *of = &loops[draw(state) % 64];
     const void *several[] = {address, any_address(state, freed), any_address(state, freed), address};
-    switch (draw(state) % 14) {
+    switch (draw(state) % 11) {
     case 0: hinterland_evict(address, length % (64 * PAGE)); break;
     case 1: hinterland_evict_soon(address, length); break;
     case 2: hinterland_keep(address, length); break;
@@ -254,11 +281,9 @@ static void hint(uint64_t *state, void *freed) {
     case 4: hinterland_phase((unsigned)draw(state)); break;
     case 5: hinterland_fetchv(several, 4, length); break;
     case 6: hinterland_fetchv(NULL, draw(state), length); break;
-    case 7: if (hints) hints->loop_begin(of, address, length, draw(state) % 1000); break;
-    case 8: if (hints) hints->loop_end(of, draw(state) % 1000); break;
-    case 9: if (hints) hints->loop_fetchv(of, several, 4, length); break;
-    case 10: if (hints) hints->loop_evict(of, address, length % (64 * PAGE), (int)draw(state) % 2); break;
-    case 11: promise_any(state); break;
+    case 7:
+    case 8: hint_loop(state, freed, 0); break;
+    case 9: promise_any(state); break;
     default: hinterland_fetch(address, length);
     }
 }

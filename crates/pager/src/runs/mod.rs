@@ -1,9 +1,9 @@
 //! Whole runs of a pager on the simulated machine (`sys::simulated`), against a model of what each page holds.
 //!
-//! Threads of a program load, store, drop, move, protect and pin pages at random, and fork; monitors, evictor and read-ahead run beside them,
-//! in a budget of two thirds of the memory. The path of faults, the kernel's features, what the kernel does that nobody can foresee, policies
-//! and far memory are drawn from the seed, and so is the thread that goes on at each step: a seed replays the whole run. After each load and
-//! store the whole page is compared with the model.
+//! Threads of a program load, store, drop, move, protect and pin pages at random, give hints by hand and in loops, and fork; monitors, evictor
+//! and read-ahead run beside them, in a budget of two thirds of the memory. The path of faults, the kernel's features, what the kernel does that
+//! nobody can foresee, policies and far memory are drawn from the seed, and so is the thread that goes on at each step: a seed replays the
+//! whole run. After each load and store the whole page is compared with the model.
 //!
 //! A failure prints the seed and the last steps. `HINTERLAND_TEST_SEEDS=FIRST..END` runs other seeds, `HINTERLAND_TEST_FULL` more.
 
@@ -16,7 +16,7 @@ mod reference;
 use crate::pager::Pager;
 use crate::sys::simulated::{Current, Report, current, simulate};
 use crate::sys::{Mapping, Uffd, keep, mem::OwnMemory};
-use crate::{Config, FaultPath, Kernel};
+use crate::{Config, FaultPath, Kernel, LoopState};
 use case::Case;
 use far::Far;
 use hinterland_abi::ProcessRow;
@@ -84,14 +84,16 @@ fn run(seed: u64, overwrites: bool) -> Report {
         let far = Arc::new(Far::new(&case));
         let pager = pager(&case, current, &far);
         let reference = Arc::new(Mutex::new(Reference::new()));
+        // SAFETY: states consist of atomics, which are valid when zero.
+        let loops: &'static [LoopState; 2] = keep(unsafe { std::mem::zeroed() });
         let threads: Vec<usize> = (0..THREADS)
             .map(|number| {
                 let (far, reference) = (Arc::clone(&far), Arc::clone(&reference));
-                current.spawn("program", move || Program::new(number, case, pager, far, reference).run())
+                current.spawn("program", move || Program::new(number, case, pager, far, reference, loops).run())
             })
             .collect();
         threads.into_iter().for_each(|thread| current.join(thread));
-        let mut last = Program::new(THREADS, case, pager, Arc::clone(&far), reference);
+        let mut last = Program::new(THREADS, case, pager, Arc::clone(&far), reference, loops);
         (0..PAGES).map(PageNo).for_each(|page| last.check(page));
         all_is_given_back(pager, current, &far);
     });

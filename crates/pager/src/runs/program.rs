@@ -10,7 +10,7 @@ use crate::slot::SwapCached;
 use crate::state::State;
 use crate::sys::mem;
 use crate::sys::simulated::{Current, current};
-use crate::{FaultPath, HintSite, Leave, PinAccess};
+use crate::{FaultPath, HintSite, Leave, LoopState, PinAccess};
 use hinterland_backend::{Backend, LoadItem, Priority};
 use hinterland_paging::Urgency;
 use hinterland_testkit::Rng;
@@ -24,6 +24,8 @@ pub(super) struct Program {
     case: Case,
     far: Arc<Far>,
     reference: Arc<Mutex<Reference>>,
+    /// Loops that give hints, of all threads.
+    loops: &'static [LoopState; 2],
     random: Rng,
     /// Values that were stored: each is another one.
     stored: u64,
@@ -43,10 +45,11 @@ impl Program {
         pager: &'static Pager,
         far: Arc<Far>,
         reference: Arc<Mutex<Reference>>,
+        loops: &'static [LoopState; 2],
     ) -> Program {
         let current = current().expect("a thread of a simulation");
         let random = Rng(case.seed.wrapping_mul(THREADS as u64 + 1) + number as u64);
-        Program { current, pager, case, far, reference, random, stored: 0, number, promised: Vec::new() }
+        Program { current, pager, case, far, reference, loops, random, stored: 0, number, promised: Vec::new() }
     }
 
     fn reference(&self) -> MutexGuard<'_, Reference> {
@@ -70,6 +73,7 @@ impl Program {
                 23 => self.alone(run, Program::drop_behind_the_pager),
                 24 => self.alone(run, Program::protect),
                 25 | 26 => self.relocate(run),
+                27 if self.random.below(2) == 0 => self.shared(run, Program::walk),
                 27 => self.hint(run),
                 28 => self.shared(run, Program::pin_long_term),
                 29 => self.alone(run, Program::lock),
@@ -303,6 +307,40 @@ impl Program {
                 hints.fetch_all(site, std::iter::once(start), len);
             }
         }
+    }
+
+    /// A loop as it is compiled: it asks how far ahead to fetch, hands addresses over, and gives up what it has walked. What it says of its range, its
+    /// iterations and its addresses need not be true; it may begin another loop in the middle, and be left without a word.
+    fn walk(&mut self, run: Run) {
+        let hints = self.pager.hints();
+        let state = &self.loops[self.random.index(2)];
+        let site = HintSite { key: 4 + self.random.below(2), name: &|| "a loop".into() };
+        let iterations = [0, 1, u64::from(run.count), u64::MAX][self.random.index(4)];
+        let ahead = hints.loop_begin(state, site, self.any_bytes(run), iterations);
+        if ahead > iterations.max(1) {
+            self.current.fail(format!("a loop of {iterations} iterations is to fetch {ahead} ahead"));
+        }
+        for page in run.pages() {
+            let (address, len) = self.any_bytes(run);
+            hints.loop_fetch(state, site, [address, self.pager.address(page)].into_iter(), len);
+            match self.random.below_u32(12) {
+                0 => self.walk(Run { first: page, count: 1, ..run }),
+                1 => return,
+                _ => self.check(page),
+            }
+            let (address, len) = self.any_bytes(run);
+            hints.evict(address, len, if self.random.below(2) == 0 { Leave::Now } else { Leave::Soon });
+        }
+        hints.loop_end(state, site, [0, iterations][self.random.index(2)]);
+    }
+
+    /// The bytes of a run, or others of which a program might speak.
+    fn any_bytes(&mut self, run: Run) -> (usize, usize) {
+        let all = run.count as usize * PAGE_BYTES;
+        let address = self.pager.address(run.first);
+        let lengths = [0, 1, PAGE_BYTES / 2, all, all, all, all, usize::MAX];
+        let addresses = [0, usize::MAX, address + 1, address, address, address, address, address];
+        (addresses[self.random.index(8)], lengths[self.random.index(8)])
     }
 
     fn pin_long_term(&mut self, run: Run) {
