@@ -21,6 +21,8 @@ static constexpr char noneWanted[] = "the plan wants none of its patterns";
 static constexpr int64_t chunkBytes = 4 * page;
 // Iterations in a chunk where addresses are gathered.
 static constexpr int64_t gatherIterations = 64;
+// Chunks for the indices of a page where they are read on the page that the loop has come to: for the first of them it has not come to it yet.
+static constexpr int64_t pageChunks = 16;
 
 StringRef name(Pattern pattern) {
   switch (pattern) {
@@ -39,13 +41,15 @@ class Decider {
 public:
   Decider(Loop &loop, ArrayRef<Pattern> patterns, FunctionAnalyses &analyses)
       : loop_(loop), patterns_(patterns), analyses_(analyses), evolution_(analyses.evolution),
-        check_(loop, analyses.evolution, analyses.dominators, analyses.loops, analyses.aliases, analyses.library), layout_(loop.getHeader()->getDataLayout()) {}
+        check_(loop, analyses), layout_(loop.getHeader()->getDataLayout()) {}
 
   LoopDecision decide();
 
 private:
   std::string unfit();
   void classify(Instruction &instruction);
+  void classify(CallBase &call);
+  void classify(Instruction &instruction, Value *pointer, int64_t offset, uint64_t bytes, bool writes);
   bool merge(const Access &access);
   void range(Access access, const SCEV *step);
   void inner(Access access);
@@ -78,10 +82,16 @@ std::string near(const Value *object, const DataLayout &layout) {
 // Why the loop cannot be cut into pieces of some iterations.
 std::string Decider::unfit() {
   if (!loop_.isLoopSimplifyForm() || !loop_.isSafeToClone()) return "its shape does not allow a second version";
-  if (loop_.getExitingBlock() != loop_.getLoopLatch()) return "it can be left in the middle of an iteration";
+  decision_.isLeft = isLeft(loop_, evolution_);
   if (!isa<BranchInst>(loop_.getLoopLatch()->getTerminator())) return "its shape does not allow a second version";
-  const SCEV *taken = evolution_.getBackedgeTakenCount(&loop_);
-  if (isa<SCEVCouldNotCompute>(taken)) return "its number of iterations is not known when it begins";
+  // Of its ways out those count that can be counted; by the others it may only end before.
+  const SCEV *taken = decision_.isLeft ? evolution_.getSymbolicMaxBackedgeTakenCount(&loop_) : evolution_.getBackedgeTakenCount(&loop_);
+  SmallVector<BasicBlock *, 4> exiting;
+  loop_.getExitingBlocks(exiting);
+  auto isCounted = [&](BasicBlock *block) { return !isa<SCEVCouldNotCompute>(evolution_.getExitCount(&loop_, block)); };
+  // What a counter's type has room for is no number of iterations.
+  if (isa<SCEVCouldNotCompute>(taken) || (isa<SCEVConstant>(taken) && none_of(exiting, isCounted)))
+    return "its number of iterations is not known when it begins";
   if (evolution_.getTypeSizeInBits(taken->getType()) > 64) return "its counter has more than 64 bits";
   SCEVExpander expander(evolution_, "hinterland");
   if (!expander.isSafeToExpandAt(taken, loop_.getLoopPreheader()->getTerminator())) return "its number of iterations cannot be computed ahead";
@@ -96,7 +106,8 @@ LoopDecision Decider::decide() {
   if (!decision_.refused.empty()) return std::move(decision_);
   for (BasicBlock *block : loop_.blocks())
     for (Instruction &instruction : *block)
-      if (isa<LoadInst, StoreInst>(instruction)) classify(instruction);
+      if (auto *call = dyn_cast<CallBase>(&instruction)) classify(*call);
+      else if (isa<LoadInst, StoreInst>(instruction)) classify(instruction);
   if (decision_.accesses.empty()) decision_.refused = "nothing that it walks can be fetched ahead";
   leads();
   if (!patterns_.empty()) {
@@ -107,25 +118,41 @@ LoopDecision Decider::decide() {
 }
 
 void Decider::classify(Instruction &instruction) {
-  const Value *pointer = getLoadStorePointerOperand(&instruction);
-  if (pointer->getType()->getPointerAddressSpace() != 0) return;
+  Value *pointer = getLoadStorePointerOperand(&instruction);
   TypeSize size = layout_.getTypeStoreSize(getLoadStoreType(&instruction));
-  if (size.isScalable()) return;
-  const SCEV *address = evolution_.getSCEV(const_cast<Value *>(pointer));
+  if (!size.isScalable()) classify(instruction, pointer, 0, size.getFixedValue(), isa<StoreInst>(instruction));
+}
+
+// What a function that stays one touches of its arguments' memory is the loop's own.
+void Decider::classify(CallBase &call) {
+  Function *function = call.getCalledFunction();
+  LibFunc known;
+  if (!function || function->isIntrinsic() || analyses_.library.getLibFunc(*function, known)) return;
+  const SmallVector<Reach, 2> &reaches = analyses_.summaries.of(*function).reaches;
+  for (const Reach &reach : reaches) classify(call, call.getArgOperand(reach.argument), reach.begin, uint64_t(reach.end - reach.begin), reach.writes);
+  auto isWalked = [&](const Use &argument) {
+    return argument->getType()->isPointerTy() && !evolution_.isLoopInvariant(evolution_.getSCEV(argument), &loop_);
+  };
+  if (reaches.empty() && any_of(call.args(), isWalked)) decision_.refusals.push_back({&call, "what the call touches there cannot be told"});
+}
+
+void Decider::classify(Instruction &instruction, Value *pointer, int64_t offset, uint64_t bytes, bool writes) {
+  if (pointer->getType()->getPointerAddressSpace() != 0) return;
+  const SCEV *address = evolution_.getSCEV(pointer);
   if (evolution_.isLoopInvariant(address, &loop_)) return;
 
   Access access;
-  access.address = address;
-  access.bytes = size.getFixedValue();
+  access.address = evolution_.getAddExpr(address, evolution_.getConstant(layout_.getIndexType(pointer->getType()), uint64_t(offset), true));
+  access.bytes = bytes;
   access.holder = analyses_.loops.getLoopFor(instruction.getParent());
   access.at = &instruction;
   access.object = getUnderlyingObject(pointer, 12);
-  access.writes = isa<StoreInst>(instruction);
+  access.writes = writes;
   if (auto why = near(access.object, layout_); !why.empty()) return;
   if (merge(access)) return;
   if (decision_.accesses.size() == accessesMax) return decision_.refusals.push_back({&instruction, "the loop walks too much else"});
 
-  auto *recurrence = dyn_cast<SCEVAddRecExpr>(address);
+  auto *recurrence = dyn_cast<SCEVAddRecExpr>(access.address);
   if (recurrence && recurrence->getLoop() == &loop_ && recurrence->isAffine()) return range(std::move(access), recurrence->getStepRecurrence(evolution_));
   const Loop *inside = access.holder;
   if (inside != &loop_) return inner(std::move(access));
@@ -171,6 +198,7 @@ bool Decider::countable(const Loop *inner, Slice &slice, SliceCheck::Use use) {
   }
   Slice count = check_.check(taken, {}, nullptr, use);
   slice.loads.append(count.loads);
+  slice.paged.append(count.paged);
   slice.advances |= count.advances;
   if (slice.refused.empty()) slice.refused = count.refused;
   return slice.refused.empty();
@@ -194,6 +222,8 @@ void Decider::inner(Access access) {
     }
     for (const Loop *inside : between)
       if (!countable(inside, slice, SliceCheck::Use::Address)) return entry(std::move(access), slice.refused);
+    // Of ranges the last one is looked at before the loop begins.
+    if (decision_.isLeft && !slice.loads.empty()) return entry(std::move(access), "the loop can be left before the range is known");
     access.pattern = Pattern::Nest;
     access.loads = slice.loads;
     return decision_.accesses.push_back(std::move(access));
@@ -210,6 +240,7 @@ void Decider::entry(Access access, const std::string &why) {
   access.pattern = Pattern::Gather;
   access.holder = &loop_;
   access.loads = slice.loads;
+  access.paged = slice.paged;
   decision_.accesses.push_back(std::move(access));
 }
 
@@ -231,6 +262,7 @@ void Decider::gather(Access access, const Loop *reader) {
     if (slice.refused.empty() && reader->getExitingBlock() != reader->getLoopLatch())
       slice.refused = "the loop inside can be left in the middle of an iteration";
     slice.loads.append(guard.loads);
+    slice.paged.append(guard.paged);
     if (slice.refused.empty()) slice.refused = guard.refused;
     slice.advances |= guard.advances;
     if (slice.refused.empty() && !slice.advances) {
@@ -243,6 +275,7 @@ void Decider::gather(Access access, const Loop *reader) {
   if (slice.loads.empty() && !slice.advances) return decision_.refusals.push_back({access.at, "it does not advance"});
   access.pattern = Pattern::Gather;
   access.loads = slice.loads;
+  access.paged = slice.paged;
   decision_.accesses.push_back(std::move(access));
 }
 
@@ -261,10 +294,23 @@ void Decider::leads() {
 
 } // namespace
 
+bool isLeft(const Loop &loop, ScalarEvolution &evolution) {
+  return loop.getExitingBlock() != loop.getLoopLatch() || isa<SCEVCouldNotCompute>(evolution.getBackedgeTakenCount(&loop));
+}
+
+bool isDeadEnd(const BasicBlock &block) {
+  if (isa<UnreachableInst>(block.getTerminator())) return true;
+  if (any_of(block, [](const Instruction &instruction) { auto *call = dyn_cast<CallBase>(&instruction); return call && call->doesNotReturn(); })) return true;
+  // A block of the loop's own ahead of one that several have.
+  const BasicBlock *next = block.getUniqueSuccessor();
+  return next && isa<UnreachableInst>(next->getTerminator());
+}
+
 int64_t iterationsPerChunk(const LoopDecision &decision) {
   int64_t widest = 1, most = chunkBytes;
   for (const Access &access : decision.accesses) {
-    if (access.pattern == Pattern::Gather) most = gatherIterations;
+    if (access.pattern == Pattern::Gather) most = std::min(most, gatherIterations);
+    for (const PagedLoad &load : access.paged) most = std::min(most, std::max<int64_t>(1, page / pageChunks / std::abs(load.step)));
     if (access.pattern == Pattern::Sequential || access.pattern == Pattern::Strided) widest = std::max(widest, std::abs(access.step));
   }
   return std::min(most, std::max<int64_t>(1, chunkBytes / widest));
@@ -301,6 +347,16 @@ bool isPlanned(const Plan &plan, const Function &function) {
   return planned && planned->fetch;
 }
 
+// Whether the program goes on where the loop is left by a way that cannot be counted.
+static bool mayEndEarly(const Loop &loop, ScalarEvolution &evolution) {
+  SmallVector<BasicBlock *, 4> exiting;
+  loop.getExitingBlocks(exiting);
+  auto goesOn = [&](const BasicBlock *next) { return !loop.contains(next) && !next->isEHPad() && !isDeadEnd(*next); };
+  return any_of(exiting, [&](const BasicBlock *block) {
+    return isa<SCEVCouldNotCompute>(evolution.getExitCount(&loop, block)) && any_of(successors(block), goesOn);
+  });
+}
+
 LoopDecision decide(Loop &loop, const LoopWish &wish, const Plan &plan, FunctionAnalyses &analyses) {
   LoopDecision decision;
   if (!wish.fetch) {
@@ -316,6 +372,9 @@ LoopDecision decide(Loop &loop, const LoopWish &wish, const Plan &plan, Function
     return decision;
   }
   decision = Decider(loop, wish.patterns, analyses).decide();
+  // A search may end early, and the question costs more than its walk; a check that fails ends all.
+  if (decision.refused.empty() && !wish.planned && mayEndEarly(loop, analyses.evolution))
+    decision.refused = "it may be left early, and is hinted only where a plan names the function";
   // A second version of every loop would double a program; prefetchers follow what goes in steps.
   bool steps = none_of(decision.accesses, [](const Access &access) { return access.pattern == Pattern::Gather || !access.loads.empty(); });
   decision.steps = steps && none_of(decision.accesses, [](const Access &access) { return access.pattern == Pattern::Nest; });

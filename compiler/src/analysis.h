@@ -3,6 +3,8 @@
 
 #include "plan.h"
 #include "slice.h"
+#include "summary.h"
+#include "llvm/Analysis/AssumptionCache.h"
 #include "llvm/Analysis/OptimizationRemarkEmitter.h"
 #include "llvm/Analysis/TargetLibraryInfo.h"
 
@@ -20,9 +22,10 @@ struct Access {
   uint64_t bytes = 0;             // from there to the highest
   int64_t step = 0;               // bytes from one iteration to the next; 0: not known at compile time
   llvm::Loop *holder = nullptr;   // the innermost loop that they are in
-  llvm::Instruction *at = nullptr;
+  llvm::Instruction *at = nullptr;  // a load, a store, or a call
   const llvm::Value *object = nullptr;
   llvm::SmallVector<llvm::LoadInst *, 4> loads; // whose values the address depends on
+  llvm::SmallVector<PagedLoad, 2> paged;        // those of them
   unsigned lead = 1;              // distances ahead: what others' addresses depend on arrives before those are computed
   Eviction evict = Eviction::Never;
   bool wanted = false;            // the plan says that it is to leave
@@ -41,7 +44,8 @@ struct Refusal {
 
 struct LoopDecision {
   llvm::Loop *loop = nullptr;
-  const llvm::SCEV *taken = nullptr; // iterations less one; none for a chain
+  const llvm::SCEV *taken = nullptr; // iterations less one, at most; none for a chain
+  bool isLeft = false;
   llvm::SmallVector<Access, 8> accesses;
   llvm::SmallVector<Refusal, 4> refusals;
   std::string refused;  // why the loop stays as it is; empty: it is hinted
@@ -49,6 +53,12 @@ struct LoopDecision {
   bool steps = false;   // all that it walks goes in steps of less than a page, which prefetchers follow
   bool evictionIsWanted = false; // the plan's word: some of it is to leave
 };
+
+// Whether a loop can be left in the middle of an iteration, or by a condition that cannot be counted: a later iteration need not come.
+bool isLeft(const llvm::Loop &loop, llvm::ScalarEvolution &evolution);
+
+// Whether a block that a loop leads to is the function's end, without a return: a check that has failed.
+bool isDeadEnd(const llvm::BasicBlock &block);
 
 // Iterations in a chunk, between which the hints are: of the widest walk as many as travel together. Rows of a nest may make them fewer.
 int64_t iterationsPerChunk(const LoopDecision &decision);
@@ -60,6 +70,8 @@ struct FunctionAnalyses {
   llvm::ScalarEvolution &evolution;
   llvm::AAResults &aliases;
   const llvm::TargetLibraryInfo &library;
+  llvm::AssumptionCache &assumptions;
+  Summaries &summaries;
   const llvm::SmallPtrSetImpl<const llvm::Value *> &own; // objects that the function allocates and no one else sees, as it was before hints; none beside setjmp
 };
 

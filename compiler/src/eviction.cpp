@@ -33,8 +33,9 @@ static std::string usedAgain(const Access &access, Loop &loop, FunctionAnalyses 
     for (Instruction &instruction : *block)
       if (!walks(instruction, access, analyses.evolution) && uses(instruction, object, aliases, analyses.library))
         return "the loop may use it elsewhere";
-  // What can be reached from the loop's end; the loop itself is among it where a loop around it begins it anew.
-  SmallVector<BasicBlock *, 32> pending{loop.getUniqueExitBlock()};
+  // What can be reached from the loop's ends; the loop itself is among it where a loop around it begins it anew.
+  SmallVector<BasicBlock *, 32> pending;
+  loop.getUniqueExitBlocks(pending);
   SmallPtrSet<BasicBlock *, 32> seen;
   while (!pending.empty()) {
     BasicBlock *block = pending.pop_back_val();

@@ -34,6 +34,7 @@ static std::string readWhy(const Access &access, Loop &loop, FunctionAnalyses &a
   bool steps = access.pattern == Pattern::Sequential || access.pattern == Pattern::Strided;
   if (!steps || access.step <= 0 || !loop.isInnermost()) return "it is not written from its beginning to its end";
   if (!analyses.own.contains(access.object)) return "others may see it";
+  if (isLeft(loop, analyses.evolution)) return "the loop can be left in the middle of an iteration";
   LoopAliases aliases(loop, analyses.aliases);
   MemoryLocation object = MemoryLocation::getBeforeOrAfter(access.object);
   SmallVector<std::pair<int64_t, int64_t>, 4> parts;

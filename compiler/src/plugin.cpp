@@ -64,7 +64,7 @@ public:
   static bool isRequired() { return false; }
 
 private:
-  bool run(Function &function, const Plan &plan, Interface &interface, FunctionAnalysisManager &manager);
+  bool run(Function &function, const Plan &plan, Interface &interface, Summaries &summaries, FunctionAnalysisManager &manager);
 
   bool isBeforeLink_; // which optimises
 };
@@ -86,7 +86,8 @@ PreservedAnalyses HinterlandPass::run(Module &module, ModuleAnalysisManager &man
         *plan, module, [&](Function &function) -> OptimizationRemarkEmitter & { return functions.getResult<OptimizationRemarkEmitterAnalysis>(function); },
         [&](Function &function) -> LoopInfo & { return functions.getResult<LoopAnalysis>(function); });
   bool changed = plan->given;
-  for (Function *function : all) changed |= run(*function, *plan, interface, functions);
+  Summaries summaries(functions);
+  for (Function *function : all) changed |= run(*function, *plan, interface, summaries, functions);
   return changed ? PreservedAnalyses::none() : PreservedAnalyses::all();
 }
 
@@ -107,7 +108,7 @@ bool fuse(Function &function, const Plan &plan, FunctionAnalysisManager &manager
   return true;
 }
 
-bool HinterlandPass::run(Function &function, const Plan &plan, Interface &interface, FunctionAnalysisManager &manager) {
+bool HinterlandPass::run(Function &function, const Plan &plan, Interface &interface, Summaries &summaries, FunctionAnalysisManager &manager) {
   if (function.isDeclaration() || function.hasAvailableExternallyLinkage() || function.hasOptNone() || function.hasOptSize() ||
       function.hasFnAttribute(Attribute::Naked) || function.isPresplitCoroutine() || isGather(function))
     return false;
@@ -121,7 +122,7 @@ bool HinterlandPass::run(Function &function, const Plan &plan, Interface &interf
   for (;;) {
     FunctionAnalyses analyses{manager.getResult<DominatorTreeAnalysis>(function), manager.getResult<LoopAnalysis>(function),
                               manager.getResult<ScalarEvolutionAnalysis>(function), manager.getResult<AAManager>(function),
-                              manager.getResult<TargetLibraryAnalysis>(function), own};
+                              manager.getResult<TargetLibraryAnalysis>(function), manager.getResult<AssumptionAnalysis>(function), summaries, own};
     auto &remarks = manager.getResult<OptimizationRemarkEmitterAnalysis>(function);
     std::optional<LoopDecision> chosen;
     for (Loop *loop : analyses.loops) choose(*loop, plan, isBeforeLink_, analyses, remarks, seen, chosen);

@@ -44,6 +44,8 @@ void show(const LoopDecision &decision, OptimizationRemarkEmitter &remarks) {
         remark << ore::NV("Object", objectName(access)) << (access.overwrites ? " is overwritten, and not fetched: " : " is fetched ahead: ")
                << ore::NV("Pattern", name(access.pattern));
         if (access.step) remark << ", " << ore::NV("Step", access.step) << " bytes an iteration";
+        if (auto *call = dyn_cast<CallBase>(access.at)) remark << ", for calls of " << ore::NV("Callee", call->getCalledFunction());
+        if (!access.paged.empty()) remark << "; its indices are read ahead to the end of their page, because the loop can be left";
         if (!access.read.empty()) remark << "; fetched although it is written: " << ore::NV("Read", access.read);
         return remark << "; " << ore::NV("Eviction", eviction(access));
       });

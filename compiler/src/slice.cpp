@@ -1,5 +1,7 @@
 #include "slice.h"
 #include "aliases.h"
+#include "analysis.h"
+#include "llvm/Analysis/Loads.h"
 #include "llvm/Analysis/MemoryLocation.h"
 #include "llvm/Analysis/ValueTracking.h"
 #include "llvm/IR/IntrinsicInst.h"
@@ -11,6 +13,8 @@ namespace hinterland {
 // Instructions and operations of one slice, with what several operands share counted for each; more would cost more than a fetch saves, and
 // shared operands of shared operands would double with each level.
 static constexpr unsigned operationsMax = 128;
+// Bytes from one index to the next where indices are read ahead on a page: fewer of them than 128 on one are not worth it.
+static constexpr int64_t pagedStepMax = 32;
 
 struct SliceCheck::Walk {
   Slice slice;
@@ -43,20 +47,23 @@ static bool mayWait(const Instruction &instruction, const TargetLibraryInfo &lib
   return call->mayWriteToMemory() && !call->hasFnAttr(Attribute::NoSync) && !isa<IntrinsicInst>(call) && !library.getLibFunc(*call, known);
 }
 
-SliceCheck::SliceCheck(Loop &loop, ScalarEvolution &evolution, DominatorTree &dominators, LoopInfo &loops, AAResults &aliases,
-                       const TargetLibraryInfo &library)
-    : loop_(loop), evolution_(evolution), dominators_(dominators), loops_(loops), aliases_(aliases) {
+SliceCheck::SliceCheck(Loop &loop, FunctionAnalyses &analyses)
+    : loop_(loop), evolution_(analyses.evolution), dominators_(analyses.dominators), loops_(analyses.loops), aliases_(analyses.aliases),
+      assumptions_(analyses.assumptions), isLeft_(isLeft(loop, analyses.evolution)) {
   // A loop that can be counted ends; so does one in which nothing can be seen from outside (C++ [intro.progress], C11 6.8.5).
   for (Loop *inner : loop.getLoopsInPreorder())
-    if (inner != &loop && isa<SCEVCouldNotCompute>(evolution.getBackedgeTakenCount(inner)) && !isMustProgress(inner))
+    if (inner != &loop && isa<SCEVCouldNotCompute>(evolution_.getBackedgeTakenCount(inner)) && !isMustProgress(inner))
       uncertain_ = "a loop inside may not end, so a later iteration may never come";
   for (BasicBlock *block : loop.blocks())
     for (Instruction &instruction : *block) {
       // No alias tells what another thread writes before a later iteration goes on.
-      if (mayWait(instruction, library))
+      if (mayWait(instruction, analyses.library))
         uncertain_ = "it may wait for another thread, whose writes come before a later iteration";
-      if (!isGuaranteedToTransferExecutionToSuccessor(&instruction))
+      auto *call = dyn_cast<CallBase>(&instruction);
+      Function *called = call ? call->getCalledFunction() : nullptr;
+      if (!isGuaranteedToTransferExecutionToSuccessor(&instruction) && !(called && analyses.summaries.of(*called).comesBack))
         uncertain_ = "a call may not return, so a later iteration may never come";
+      mayRelease_ |= call && !isa<IntrinsicInst>(call) && call->mayWriteToMemory() && !call->hasFnAttr(Attribute::NoFree);
     }
 }
 
@@ -161,11 +168,25 @@ void SliceCheck::load(LoadInst &load, Walk &walk) const {
   if (!dominators_.dominates(load.getParent(), holder->getLoopLatch())) return walk.refuse("an index is read under a condition");
   if (walk.exact && written(load))
     return walk.refuse(walk.control ? "the loop may write what tells how often the loop inside runs" : "the loop may write the index that leads to its index");
+  if (isLeft_) leftLoad(load, walk);
   walk.slice.loads.push_back(&load);
   bool outer = walk.exact;
   walk.exact = true;
   value(load.getPointerOperand(), walk);
   walk.exact = outer;
+}
+
+// A load ahead of its time in a loop that may be left before.
+void SliceCheck::leftLoad(LoadInst &load, Walk &walk) const {
+  if (loops_.getLoopFor(load.getParent()) != &loop_ || walk.exact) return walk.refuse("the loop can be left before what its index depends on is read");
+  if (mayRelease_) return walk.refuse("the loop can be left, and may release the index before");
+  if (isDereferenceableAndAlignedInLoop(&load, &loop_, evolution_, dominators_, &assumptions_)) return;
+  auto *address = dyn_cast<SCEVAddRecExpr>(evolution_.getSCEV(load.getPointerOperand()));
+  auto *step = address && address->getLoop() == &loop_ ? dyn_cast<SCEVConstant>(address->getStepRecurrence(evolution_)) : nullptr;
+  TypeSize bytes = load.getDataLayout().getTypeStoreSize(load.getType());
+  if (!step || step->isZero() || step->getAPInt().abs().ugt(pagedStepMax) || bytes.isScalable() || bytes.getFixedValue() > pagedStepMax)
+    return walk.refuse("the loop can be left before an index is read, and its indices are not one behind the other");
+  walk.slice.paged.push_back({address, step->getAPInt().getSExtValue(), bytes.getFixedValue()});
 }
 
 bool SliceCheck::written(LoadInst &load) const {

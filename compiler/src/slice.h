@@ -9,6 +9,9 @@
 // throw, not return or wait for what another thread writes (by volatile and atomic accesses, fences, calls that may have some), and its own
 // address depends on loaded values only where nothing in the loop can write those. The same holds for what tells how often a loop inside runs, and whether it does, where loads of
 // that loop are executed ahead: with an older value they would be others than the program's.
+//
+// Where the loop can be left in the middle of an iteration, a later one need not come. What may be loaded ahead is then what is known to be there
+// for all iterations, and else what is on the page that the last iteration has loaded from, as long as nothing in the loop may release it.
 #pragma once
 
 #include "llvm/ADT/DenseMap.h"
@@ -17,7 +20,6 @@
 #include "llvm/Analysis/LoopInfo.h"
 #include "llvm/Analysis/ScalarEvolution.h"
 #include "llvm/Analysis/ScalarEvolutionExpressions.h"
-#include "llvm/Analysis/TargetLibraryInfo.h"
 #include "llvm/IR/Dominators.h"
 #include "llvm/IR/IRBuilder.h"
 #include "llvm/Transforms/Utils/ScalarEvolutionExpander.h"
@@ -25,9 +27,19 @@
 
 namespace hinterland {
 
+struct FunctionAnalyses;
+
+// An index that is loaded ahead on the page alone that the loop has come to.
+struct PagedLoad {
+  const llvm::SCEVAddRecExpr *address;
+  int64_t step; // bytes from one iteration to the next; not 0
+  uint64_t bytes;
+};
+
 // What a check found.
 struct Slice {
   llvm::SmallVector<llvm::LoadInst *, 4> loads; // which are executed ahead
+  llvm::SmallVector<PagedLoad, 2> paged;        // those of them
   bool advances = false;                        // depends on the loop's iteration
   bool inner = false;                           // depends on an inner loop's iteration
   std::string refused;                          // why it cannot be evaluated; empty: it can
@@ -35,8 +47,7 @@ struct Slice {
 
 class SliceCheck {
 public:
-  SliceCheck(llvm::Loop &loop, llvm::ScalarEvolution &evolution, llvm::DominatorTree &dominators, llvm::LoopInfo &loops,
-             llvm::AAResults &aliases, const llvm::TargetLibraryInfo &library);
+  SliceCheck(llvm::Loop &loop, FunctionAnalyses &analyses);
 
   // Whether `address` can be evaluated when the iterations of the loop and of `inside` (loops inside it) are given. Loads are allowed in the loop
   // itself and in `reader`. `Use::Control`: the value decides which loads are executed, so it must be the program's own.
@@ -55,6 +66,7 @@ private:
   void expression(const llvm::SCEV *expression, Walk &walk) const;
   void value(llvm::Value *value, Walk &walk) const;
   void load(llvm::LoadInst &load, Walk &walk) const;
+  void leftLoad(llvm::LoadInst &load, Walk &walk) const;
   bool written(llvm::LoadInst &load) const;
   llvm::BasicBlock *entryOf(const llvm::PHINode &phi) const;
 
@@ -63,7 +75,10 @@ private:
   llvm::DominatorTree &dominators_;
   llvm::LoopInfo &loops_;
   llvm::AAResults &aliases_;
+  llvm::AssumptionCache &assumptions_;
   std::string uncertain_;
+  bool isLeft_;
+  bool mayRelease_ = false; // memory that it has read
 };
 
 // Writes code that evaluates slices.

@@ -65,13 +65,16 @@ private:
   Value *iterationsPerChunk();
   void chunks();
   void fetchAhead();
+  void fetchAhead(ArrayRef<const Access *> group, unsigned lead);
   void fetchRange(const Access &access, Value *from, Value *to);
   void fetchRanges(const Access &access, Value *from, Value *to);
   Value *position(const Access &access, Value *iteration, bool end, const SliceLowering::Current *current = nullptr);
   void evictBehind();
   void overwriteAhead();
+  Value *endOfPage(const PagedLoad &load);
   void limitIterations(Value *limit);
   void leave();
+  void leaveInTheMiddle(BasicBlock *exiting, function_ref<Value *()> iterations);
   void join(BasicBlock *plain, BasicBlock *second, BasicBlock &exit);
 
   Value *difference(Value *end, Value *start) {
@@ -99,6 +102,7 @@ private:
   BasicBlock *chunk_ = nullptr, *chunkEnd_ = nullptr, *innerPreheader_ = nullptr;
   Value *table_ = nullptr, *state_ = nullptr, *answer_ = nullptr, *total_ = nullptr, *perChunk_ = nullptr;
   PHINode *first_ = nullptr; // the chunk's first iteration
+  PHINode *ofChunk_ = nullptr; // iterations of it that are done
   PHINode *distance_ = nullptr, *asked_ = nullptr, *askAgain_ = nullptr; // how far ahead; when that was asked, and when it will be again
   Value *length_ = nullptr;  // and how many it has
   SliceLowering::Current current_, next_; // what the chunk begins with, and the next one
@@ -134,7 +138,11 @@ void Transform::ask() {
   builder_.SetInsertPoint(decide_->getTerminator());
   total_ = builder_.CreateZExtOrTrunc(slices_->lower(decision_.taken, SliceLowering::Iterations(), builder_), builder_.getInt64Ty());
   // Freeze: conditions depend on it that the loop, which may be left by a call that does not return, need not come to.
-  total_ = builder_.CreateAdd(builder_.CreateFreeze(total_), number(1), "iterations");
+  total_ = builder_.CreateFreeze(total_);
+  // Nor need one that is left come to where it is counted; what is there for all iterations is so for as many as there may be.
+  APInt most = analyses_.evolution.getUnsignedRangeMax(decision_.taken);
+  if (decision_.isLeft && !most.isAllOnes()) total_ = builder_.CreateBinaryIntrinsic(Intrinsic::umin, total_, builder_.getInt(most.zextOrTrunc(64)));
+  total_ = builder_.CreateAdd(total_, number(1), "iterations");
   // Enough of them, and so few that nothing here overflows.
   int64_t least = 256;
   for (const Access &access : decision_.accesses)
@@ -277,36 +285,53 @@ void Transform::chunks() {
   limitIterations(length_);
 }
 
-// Each group of accesses with one lead has a cursor: up to which iteration it has been asked for.
+// Accesses with one lead are asked for together, apart from those whose indices are read no further than a page.
 void Transform::fetchAhead() {
-  for (unsigned lead = 4; lead > 0; lead--) {
-    SmallVector<const Access *, 8> group;
-    for (const Access &access : decision_.accesses)
-      if (access.lead == lead && !access.overwrites) group.push_back(&access);
-    if (group.empty()) continue;
-    PHINode *asked = PHINode::Create(builder_.getInt64Ty(), 2, "asked", chunk_->begin());
-    asked->addIncoming(number(0), hintedPreheader_);
-    // The first iteration comes too soon for a fetch; and what it is handed, slices would read where the one before has been, and perhaps freed it.
-    Value *cursor = builder_.CreateBinaryIntrinsic(Intrinsic::umax, asked, builder_.CreateAdd(first_, number(1)));
-    Value *ahead = builder_.CreateAdd(builder_.CreateMul(distance_, number(lead)), perChunk_);
-    Value *until = builder_.CreateBinaryIntrinsic(Intrinsic::umin, builder_.CreateAdd(first_, ahead), total_);
-    // No distance: hints are not worth it for now.
-    Value *more = builder_.CreateAnd(builder_.CreateICmpULT(cursor, until), builder_.CreateIsNotNull(distance_));
-    behind_.push_back({asked, until});
-    BasicBlock *fetch = block("fetch"), *done = block("fetched");
-    builder_.CreateCondBr(more, fetch, done);
-    builder_.SetInsertPoint(fetch);
-    SmallMapVector<Loop *, SmallVector<const Access *, 4>, 4> gathers; // in the program's order: objects are the same in each build
-    for (const Access *access : group)
-      if (access->pattern == Pattern::Gather) gathers[access->holder].push_back(access);
-      else if (access->pattern == Pattern::Nest) fetchRanges(*access, cursor, until);
-      else fetchRange(*access, cursor, until);
-    for (auto &[holder, accesses] : gathers)
-      gathers_.push_back(emitGather({loop_, *holder, accesses, cursor, until}, *slices_, analyses_.evolution, analyses_.dominators, builder_,
-                                    [&](Value *addresses, Value *count, uint64_t bytes) { hintCall(Call::LoopFetchv, {addresses, count, number(bytes)}); }));
-    builder_.CreateBr(done);
-    builder_.SetInsertPoint(done);
-  }
+  for (unsigned lead = 4; lead > 0; lead--)
+    for (bool isPaged : {false, true}) {
+      SmallVector<const Access *, 8> group;
+      for (const Access &access : decision_.accesses)
+        if (access.lead == lead && access.paged.empty() != isPaged && !access.overwrites) group.push_back(&access);
+      if (!group.empty()) fetchAhead(group, lead);
+    }
+}
+
+// A group has a cursor: up to which iteration it has been asked for.
+void Transform::fetchAhead(ArrayRef<const Access *> group, unsigned lead) {
+  PHINode *asked = PHINode::Create(builder_.getInt64Ty(), 2, "asked", chunk_->begin());
+  asked->addIncoming(number(0), hintedPreheader_);
+  // The first iteration comes too soon for a fetch; and what it is handed, slices would read where the one before has been, and perhaps freed it.
+  Value *cursor = builder_.CreateBinaryIntrinsic(Intrinsic::umax, asked, builder_.CreateAdd(first_, number(1)));
+  Value *ahead = builder_.CreateAdd(builder_.CreateMul(distance_, number(lead)), perChunk_);
+  Value *until = builder_.CreateBinaryIntrinsic(Intrinsic::umin, builder_.CreateAdd(first_, ahead), total_);
+  for (const Access *access : group)
+    for (const PagedLoad &load : access->paged) until = builder_.CreateBinaryIntrinsic(Intrinsic::umin, until, endOfPage(load));
+  // No distance: hints are not worth it for now.
+  Value *more = builder_.CreateAnd(builder_.CreateICmpULT(cursor, until), builder_.CreateIsNotNull(distance_));
+  behind_.push_back({asked, until});
+  BasicBlock *fetch = block("fetch"), *done = block("fetched");
+  builder_.CreateCondBr(more, fetch, done);
+  builder_.SetInsertPoint(fetch);
+  SmallMapVector<Loop *, SmallVector<const Access *, 4>, 4> gathers; // in the program's order: objects are the same in each build
+  for (const Access *access : group)
+    if (access->pattern == Pattern::Gather) gathers[access->holder].push_back(access);
+    else if (access->pattern == Pattern::Nest) fetchRanges(*access, cursor, until);
+    else fetchRange(*access, cursor, until);
+  for (auto &[holder, accesses] : gathers)
+    gathers_.push_back(emitGather({loop_, *holder, accesses, cursor, until}, *slices_, analyses_.evolution, analyses_.dominators, builder_,
+                                  [&](Value *addresses, Value *count, uint64_t bytes) { hintCall(Call::LoopFetchv, {addresses, count, number(bytes)}); }));
+  builder_.CreateBr(done);
+  builder_.SetInsertPoint(done);
+}
+
+// The iteration up to which an index is on the page that the iteration before this chunk has read it from; 0: there was none.
+Value *Transform::endOfPage(const PagedLoad &load) {
+  Value *before = builder_.CreateSub(first_, number(1));
+  Value *address = builder_.CreatePtrToInt(slices_->lower(load.address, {{&loop_, before}}, builder_), builder_.getInt64Ty());
+  Value *offset = builder_.CreateAnd(address, number(page - 1)), *last = number(page - int64_t(load.bytes));
+  Value *room = load.step > 0 ? builder_.CreateBinaryIntrinsic(Intrinsic::usub_sat, last, offset) : offset;
+  Value *until = builder_.CreateAdd(first_, builder_.CreateUDiv(room, number(std::abs(load.step))));
+  return builder_.CreateSelect(builder_.CreateIsNull(first_), number(0), until);
 }
 
 // `from` to `to`, the end not included.
@@ -395,15 +420,25 @@ void Transform::overwriteAhead() {
   }
 }
 
-// The second version ends after `limit` iterations instead of by its own condition.
+// The second version ends after `limit` iterations instead of by its own condition; or also then, where it can be left.
 void Transform::limitIterations(Value *limit) {
   BasicBlock *header = hinted(loop_.getHeader()), *latch = hinted(loop_.getLoopLatch());
-  auto *counter = PHINode::Create(builder_.getInt64Ty(), 2, "of.chunk", header->begin());
-  auto *branch = cast<BranchInst>(latch->getTerminator());
+  ofChunk_ = PHINode::Create(builder_.getInt64Ty(), 2, "of.chunk", header->begin());
+  Instruction *branch = latch->getTerminator();
+  if (decision_.isLeft) {
+    BasicBlock *again = block("again");
+    builder_.SetInsertPoint(again);
+    Instruction *own = std::exchange(branch, builder_.CreateBr(header));
+    branch->setMetadata(LLVMContext::MD_loop, own->getMetadata(LLVMContext::MD_loop));
+    own->setMetadata(LLVMContext::MD_loop, nullptr);
+    own->replaceSuccessorWith(header, again);
+    header->replacePhiUsesWith(latch, again);
+    latch = again;
+  }
   builder_.SetInsertPoint(branch);
-  Value *next = builder_.CreateAdd(counter, number(1), "", true, true);
-  counter->addIncoming(number(0), innerPreheader_);
-  counter->addIncoming(next, latch);
+  Value *next = builder_.CreateAdd(ofChunk_, number(1), "", true, true);
+  ofChunk_->addIncoming(number(0), innerPreheader_);
+  ofChunk_->addIncoming(next, latch);
   auto *limited = builder_.CreateCondBr(builder_.CreateICmpEQ(next, limit), chunkEnd_, header);
   // One loop that is unrolled beside it is enough.
   auto *rolled = MDNode::get(context_, MDString::get(context_, "llvm.loop.unroll.runtime.disable"));
@@ -415,8 +450,10 @@ void Transform::limitIterations(Value *limit) {
 void Transform::leave() {
   builder_.SetInsertPoint(chunkEnd_);
   Value *next = builder_.CreateAdd(first_, length_, "", true, true);
-  BasicBlock *end = block("end"), *more = block("more"), *learn = block("learn"), *go = block("go.on");
-  builder_.CreateCondBr(builder_.CreateICmpEQ(next, total_), end, more);
+  BasicBlock *more = block("more"), *learn = block("learn"), *go = block("go.on");
+  BasicBlock *end = decision_.isLeft ? nullptr : block("end");
+  if (end) builder_.CreateCondBr(builder_.CreateICmpEQ(next, total_), end, more);
+  else builder_.CreateBr(more);
   builder_.SetInsertPoint(more);
   // The last iteration needs no answer, and is not ahead of the next one.
   Value *isTime = builder_.CreateICmpUGE(next, askAgain_), *isLast = builder_.CreateICmpEQ(next, builder_.CreateSub(total_, number(1)));
@@ -447,10 +484,34 @@ void Transform::leave() {
   markDone(*builder_.CreateBr(chunk_));
   for (auto [phi, value] : behind_) phi->addIncoming(value, go);
 
+  if (!end) {
+    SmallVector<BasicBlock *, 4> exiting;
+    loop_.getExitingBlocks(exiting);
+    for (BasicBlock *one : exiting) leaveInTheMiddle(one, [&] { return builder_.CreateAdd(builder_.CreateSub(first_, asked_), ofChunk_); });
+    return;
+  }
   builder_.SetInsertPoint(end);
   hintCall(Call::LoopEnd, {builder_.CreateSub(total_, asked_)});
   builder_.CreateBr(loop_.getUniqueExitBlock());
   join(loop_.getLoopLatch(), end, *loop_.getUniqueExitBlock());
+}
+
+// The second version is left where it was as it was written; it says after how many iterations, where the program goes on.
+void Transform::leaveInTheMiddle(BasicBlock *exiting, function_ref<Value *()> iterations) {
+  SmallPtrSet<BasicBlock *, 4> seen; // a switch may lead to one more than once
+  for (BasicBlock *exit : successors(exiting)) {
+    if (loop_.contains(exit) || !seen.insert(exit).second) continue;
+    BasicBlock *from = hinted(exiting);
+    if (!exit->isEHPad()) { // what is thrown leaves the loop as it is
+      BasicBlock *end = block("end");
+      from->getTerminator()->replaceSuccessorWith(exit, end);
+      from = end;
+      builder_.SetInsertPoint(end);
+      if (!isDeadEnd(*exit)) hintCall(Call::LoopEnd, {iterations()});
+      builder_.CreateBr(exit);
+    }
+    join(exiting, from, *exit);
+  }
 }
 
 // What is used after the loop comes from either version: from where the plain one leaves it, or from where the second one does.
@@ -493,22 +554,7 @@ void Transform::chain() {
   before->addIncoming(elements, latch);
   SmallVector<BasicBlock *, 4> leaving;
   loop_.getExitingBlocks(leaving);
-  for (BasicBlock *exiting : leaving) {
-    SmallPtrSet<BasicBlock *, 4> seen; // a switch may lead to one more than once
-    for (BasicBlock *exit : successors(exiting)) {
-      if (loop_.contains(exit) || !seen.insert(exit).second) continue;
-      BasicBlock *from = hinted(exiting);
-      if (!exit->isEHPad()) { // what is thrown leaves the loop as it is
-        BasicBlock *end = block("end");
-        from->getTerminator()->replaceSuccessorWith(exit, end);
-        from = end;
-        builder_.SetInsertPoint(end);
-        hintCall(Call::LoopEnd, {elements});
-        builder_.CreateBr(exit);
-      }
-      join(exiting, from, *exit);
-    }
-  }
+  for (BasicBlock *exiting : leaving) leaveInTheMiddle(exiting, [&] { return elements; });
 }
 
 } // namespace

@@ -6,7 +6,7 @@
 //            chunk: fetch what comes, one distance ahead; evict ──▶ loop, some iterations ──▶ more? ──▶ end
 //
 // The hinted version is the same loop cut into chunks of some iterations, so neither version has a hint in its innermost iterations, and
-// both are vectorised as ever.
+// both are vectorised as ever. Where the loop can be left in the middle of an iteration, the second version keeps all conditions of its own, and chunks come to no end.
 #pragma once
 
 #include "analysis.h"

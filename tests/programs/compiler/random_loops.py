@@ -209,6 +209,12 @@ class Kernel:
             if array.type != "double":
                 array.written = True
                 return f"helped_{array.type}(&{array.name}[{self.i}], &{array.name}[{self.i} + {r.choice([1, 2, 64])}], &s);"
+        if pick in (19, 20):
+            array = self.array("P")
+            if array.type != "double":
+                meddles = self.chance(0.3)
+                array.written |= meddles
+                return f"s = s * 3 + {'meddled' if meddles else 'peeked'}_{array.type}(&{array.name}[{self.index(1)}]);"
         if pick == 16: return f"s ^= seen({self.value(1)});" if self.chance(0.4) else "s++;"
         if pick == 17 and self.chance(0.4): return r.choice(["__atomic_fetch_add(&calls, s, __ATOMIC_RELAXED);", "s += *(volatile u64 *)&calls;", "__atomic_signal_fence(__ATOMIC_SEQ_CST);"])
         if pick == 18 and self.chance(0.5): return f"if ({self.rare()}) {r.choice(['break', 'continue', 'return s ^ x'])};"
@@ -484,6 +490,9 @@ def program(seed, count, only):
     parts.append("static inline i64 less(i64 left, i64 right) { return left < right ? left : right; }")
     for type in ("u8", "i8", "i16", "u16", "i32", "u32", "i64", "u64"):
         parts.append(f"static inline void helped_{type}({type} *restrict from, {type} *restrict to, u64 *restrict sum) {{ *to = ({type})((u64)*from * 3 + 1); *sum += (u64)*from; }}")
+        # Functions that stay functions, and touch what is at an argument and behind it.
+        parts.append(f"__attribute__((noinline)) static u64 peeked_{type}(const {type} *at) {{ u64 sum = 1; for (int k = 0; k < 64; k++) {{ sum = sum * 3 + (u64)at[k]; if (sum % 1024 == 7) break; }} return sum; }}")
+        parts.append(f"__attribute__((noinline)) static u64 meddled_{type}({type} *at) {{ u64 sum = (u64)at[1]; for (int k = 0; k < (int)(sum & 31); k++) at[k] = ({type})(at[k] + 1); return sum; }}")
     for k in kernels:
         parts += k.file_scope()
     parts.append("#if defined PART")

@@ -43,6 +43,17 @@ template <class Map> static size_t counted(const std::vector<unsigned> &keys) {
     return sum;
 }
 
+// Checks that throw, out of a loop and to a place within the function.
+__attribute__((noinline)) static double checked(const std::vector<unsigned> &keys, const std::vector<double> &values, size_t count) {
+    double sum = 0;
+    try {
+        for (size_t i = 0; i < count; i++) sum += values.at(keys.at(i));
+    } catch (const std::out_of_range &) {
+        sum = -sum;
+    }
+    return sum;
+}
+
 int main() {
     std::mt19937_64 random(1);
     std::vector<unsigned> keys(100000);
@@ -90,6 +101,9 @@ int main() {
     } catch (const std::out_of_range &) {
         printf("%.0f\n", before);
     }
+    printf("%.0f %.0f\n", checked(keys, values, keys.size()), checked(keys, values, keys.size() + 1));
+    keys[77777] = 50000;
+    printf("%.0f\n", checked(keys, values, keys.size()));
 #ifdef HAS_EIGEN
     Eigen::MatrixXd dense = Eigen::MatrixXd::Constant(120, 120, 0.5);
     Eigen::SparseMatrix<double> sparse(1000, 1000);

@@ -21,6 +21,8 @@ pub fn trials() -> Vec<Trial> {
     add("named", no_llvm, Box::new(named));
     add("promises", no_llvm, Box::new(promises));
     add("certain", no_llvm, Box::new(certain));
+    add("left", no_llvm, Box::new(left));
+    add("calls", no_llvm, Box::new(calls));
     add("deep", no_llvm, Box::new(deep));
     add("fused", no_llvm, Box::new(fused));
     add("linked", no_lld, Box::new(linked));
@@ -29,6 +31,7 @@ pub fn trials() -> Vec<Trial> {
     add("templates", no_llvm, Box::new(templates));
     add("programs", no_llvm, Box::new(programs));
     add("rust", no_rust, Box::new(rust));
+    add("rust_checked", no_rust, Box::new(rust_checked));
     add("followed", no_far_llvm, Box::new(followed));
     add("scattered", no_far_llvm, Box::new(scattered));
     add("overwritten::inline", no_far_llvm, Box::new(|name| overwritten(name, "inline")));
@@ -214,7 +217,9 @@ fn check(object: &str, seen: &Seen, is_hinted: bool) -> Result<()> {
 
 /// Every insertion and every refusal is said, with its reason. `UPDATE_REFERENCE=1` writes the file anew.
 fn remarks(test: &str) -> Result<()> {
-    ["loops", "overwrites", "fused", "certain"].into_iter().try_for_each(|program| remarks_of(test, program))
+    ["loops", "overwrites", "fused", "certain", "left", "calls"]
+        .into_iter()
+        .try_for_each(|program| remarks_of(test, program))
 }
 
 fn remarks_of(test: &str, program: &str) -> Result<()> {
@@ -297,6 +302,71 @@ fn certain(test: &str) -> Result<()> {
             command.arg(case).env("LD_PRELOAD", &recorder).env("HINTED_DISTANCE", distance);
             let (output, _) = printed(&mut command).with_context(|| format!("{case}, {distance}"))?;
             ensure!(output == expected, "{distance}: {output}, not {expected}");
+        }
+    }
+    Ok(())
+}
+
+/// Loops that can be left in the middle of an iteration: cases of `left.c`, and the part of what each touches that was fetched before, in hundredths.
+fn left(test: &str) -> Result<()> {
+    let fetched = [
+        ("checked", 90),
+        ("failed", 90),
+        ("until", 90),
+        ("backwards", 90),
+        ("walked", 90),
+        ("found", 90),
+        ("stepped", 99),
+        ("rows", 95),
+        ("chosen", 90),
+        ("written", 95),
+        // What leads to their indices may not be there.
+        ("twice", 0),
+        ("released", 0),
+    ];
+    each_case(test, "left", "values", &fetched)?;
+    // Without a plan a search has no hints, and a loop with checks has them.
+    let (code, to) = (source("left.c"), built(test, "default").display().to_string());
+    let words = ["-O2", "-w", "-Rpass=hinterland", "-Rpass-missed=hinterland", "-fno-caret-diagnostics", &code];
+    let said = compile(test, "cc", &[&words[..], &["-o", &to]].concat())?;
+    let says = |line: u32, words: &str| {
+        said.lines().any(|said| said.contains(&format!("left.c:{line}:")) && said.contains(words))
+    };
+    ensure!(says(27, "is fetched ahead: indirect; its indices are read ahead"), "{said}");
+    ensure!(says(34, "loop is not hinted: it may be left early"), "{said}");
+    Ok(())
+}
+
+/// What functions touch that a loop calls is fetched before: cases of `calls.c`, as in `left`.
+fn calls(test: &str) -> Result<()> {
+    let fetched = [("each", 99), ("some", 99), ("pointed", 99), ("marked", 99), ("stopped", 0), ("stuck", 0)];
+    each_case(test, "calls", "items", &fetched)?;
+    each_case(test, "calls", "matrix", &[("lines", 0)])?;
+    each_case(test, "calls", "values", &[("smooth", 99)])
+}
+
+/// Each case of a program prints the same with hints and without, whatever the runtime answers; of the watched object at least so many hundredths are
+/// touched after they were fetched.
+fn each_case(test: &str, program: &str, object: &str, cases: &[(&str, u32)]) -> Result<()> {
+    let (plain, hinted) = (c_program(&format!("compiler/{program}"), &[])?, hinted(test, program, &[])?);
+    let recorder = c_program("compiler/recorder", &["-shared", "-fPIC"])?;
+    for (case, least) in cases {
+        let (expected, _) = printed(Command::new(&plain).arg(case))?;
+        ensure!(printed(Command::new(&hinted).arg(case))?.0 == expected, "{case}: alone");
+        for distance in ["1", "500", "64,0"] {
+            let mut command = Command::new(&hinted);
+            command.arg(case).env("LD_PRELOAD", &recorder).env("HINTED_DISTANCE", distance);
+            let (output, report) = printed(&mut command).with_context(|| format!("{case}, {distance}"))?;
+            ensure!(output == expected, "{case}, {distance}: {output}, not {expected}");
+            let number = |name: &str| -> Result<u32> {
+                let line =
+                    report.lines().find(|line| line.split(' ').any(|word| word == name)).context(report.clone())?;
+                Ok(line.split(' ').skip_while(|word| *word != name).nth(1).context("a number")?.parse()?)
+            };
+            let (touched, ahead) = (number("touched")?, number("ahead")?);
+            let has_hints = *least == 0 || number("begins")? > 0;
+            let is_fetched = distance != "500" || u64::from(ahead) * 100 >= u64::from(touched) * u64::from(*least);
+            ensure!(report.starts_with(object) && has_hints && is_fetched, "{case}, {distance}: {report}");
         }
     }
     Ok(())
@@ -458,6 +528,30 @@ fn rust(test: &str) -> Result<()> {
     let ended = Launch::bare(&format!("{test}-rustc"), &words)?.run()?;
     ensure!(ended.code == 0, "{}", ended.stderr);
     prints_the_same(&plain, &hinted, &["4"])
+}
+
+/// Loops of Rust with their checks of bounds: without a plan those that end only by their count, or in a panic; with one a search, too.
+fn rust_checked(test: &str) -> Result<()> {
+    let [code, plan] = ["rs", "plan"].map(|kind| source(&format!("checked.{kind}")));
+    let plain = built(test, "plain").display().to_string();
+    printed(Command::new("rustc").args(["-O", "-o", &plain, &code]))?;
+    build_plugin()?;
+    for (kind, words, functions) in [
+        ("default", &[][..], &["scattered", "count_all"][..]),
+        ("planned", &["--far-plan", &plan], &["scattered", "count_all", "find"]),
+    ] {
+        let hinted = built(test, kind).display().to_string();
+        let words = [&["rustc", "-O"], words, &[&code, "-o", &hinted]].concat();
+        let ended = Launch::bare(&format!("{test}-{kind}"), &words)?.run()?;
+        ensure!(ended.code == 0, "{}", ended.stderr);
+        prints_the_same(&plain, &hinted, &[])?;
+        let (symbols, _) = printed(Command::new("nm").arg(&hinted))?;
+        for function in ["scattered", "count_all", "find"] {
+            let is_fetched = symbols.lines().any(|line| line.contains(function) && line.contains("hint.gather"));
+            ensure!(is_fetched == functions.contains(&function), "{kind}: {function}: {symbols}");
+        }
+    }
+    Ok(())
 }
 
 /// A program of the benches, which has a plan beside it.
