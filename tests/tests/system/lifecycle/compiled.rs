@@ -34,6 +34,7 @@ pub fn trials() -> Vec<Trial> {
     add("rust_checked", no_rust, Box::new(rust_checked));
     add("followed", no_far_llvm, Box::new(followed));
     add("scattered", no_far_llvm, Box::new(scattered));
+    add("other_input", no_far_llvm, Box::new(other_input));
     add("overwritten::inline", no_far_llvm, Box::new(|name| overwritten(name, "inline")));
     add("overwritten::monitor", no_far_llvm, Box::new(|name| overwritten(name, "monitor")));
     add("far::inline", no_far_llvm, Box::new(|name| far(name, "inline")));
@@ -611,6 +612,34 @@ fn scattered(test: &str) -> Result<()> {
         let site = sites.iter().find(is_it).with_context(|| format!("no {function}in {sites:?}"))?;
         // A run of `add` is in several parts, after each of which it asks again.
         ensure!(site["runs"].as_u64() > Some(0), "{site}");
+    }
+    Ok(())
+}
+
+/// A plan that was made of one input holds on others, larger ones, small ones, and such that run other functions: the same output, and no fewer pages
+/// before they are waited for.
+fn other_input(test: &str) -> Result<()> {
+    let walks = benched("walks.cpp").display().to_string();
+    let [plain, hinted] = ["plain", "hinted"].map(|file| built(test, file).display().to_string());
+    compile(test, "c++", &["-O2", &walks, "-o", &plain])?;
+    let limits = ["--local", "16M", "--prefetch", "none", "--quiet"];
+    let profiled = [&["profile", "-o", "app.prof"], &limits[..], &["--", &plain, "edges", "32"]].concat();
+    let profile = Launch::bare(&format!("{test}-profile"), &profiled)?;
+    let [of, plan] = ["app.prof", "app.plan"].map(|file| profile.directory.join(file).display().to_string());
+    let ended = profile.run()?;
+    ensure!(ended.code == 0, "{}", ended.stderr);
+    let planned = Launch::bare(&format!("{test}-plan"), &["plan", &of, "-o", &plan])?.run()?;
+    ensure!(planned.code == 0 && std::fs::read_to_string(&plan)?.contains("traverse"), "{}", planned.stderr);
+    compile(test, "c++", &["-O2", "--far-plan", &plan, &walks, "-o", &hinted])?;
+    for (walk, mebibytes, fetched) in [("edges", "48", 1000), ("edges", "2", 0), ("sparse", "32", 0), ("sum", "24", 0)]
+    {
+        let (expected, _) = printed(Command::new(&plain).args([walk, mebibytes]))?;
+        ensure!(printed(Command::new(&hinted).args([walk, mebibytes]))?.0 == expected, "{walk} {mebibytes}: alone");
+        let words = [hinted.as_str(), walk, mebibytes];
+        let ended = Launch::new(&format!("{test}-{walk}-{mebibytes}"), &limits, &words)?.run()?;
+        ended.expect(0, &expected)?;
+        let pages = ended.stats()?["hint_fetched_pages"].as_u64().context("no hints in the figures")?;
+        ensure!(pages >= fetched, "{walk} {mebibytes}: {pages} pages were fetched");
     }
     Ok(())
 }
