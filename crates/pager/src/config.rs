@@ -8,7 +8,7 @@ use crate::watch::FaultWatch;
 use hinterland_abi::{Ledger, ProcessRow};
 use hinterland_backend::{Backend, Paths};
 use hinterland_policy::{Arbiter, EvictionPolicy};
-use hinterland_units::ByteCount;
+use hinterland_units::{ByteCount, CopyBound};
 use std::sync::Arc;
 
 /// See the module.
@@ -27,6 +27,8 @@ pub struct Config {
     pub backend: Arc<dyn Backend>,
     /// The same, where its paths may change as the ledger's commands say; `None`: they stay.
     pub paths: Option<Arc<Paths>>,
+    /// Which stored copies of local pages are retained where they take RAM; `None`: those of a 32nd of the local pages.
+    pub copies: Option<CopyBound>,
     /// Which pages go; that of the arbiter, if it follows tapes.
     pub policy: Box<dyn EvictionPolicy>,
     /// Which pages are prefetched.

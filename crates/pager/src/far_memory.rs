@@ -1,8 +1,8 @@
-//! Far memory as the pager sees it: the backend, the proof that what comes back is what left, and the stored copies of pages that
-//! are local again.
+//! Far memory as the pager sees it: the backend, and the proof that what comes back is what left.
 
 use crate::granules::Granules;
 use crate::pages::{ContentHash, Owned, Pages, Released};
+use crate::retained_copies::RetainedCopies;
 use hinterland_abi::{BACKENDS_MAX, Ledger};
 use hinterland_backend::{
     Backend, BackendUsage, DEMAND_LANES, ForkSide, GRANULES, GranuleSet, LoadError, LoadItem, Location, NODES_MAX,
@@ -10,7 +10,7 @@ use hinterland_backend::{
 };
 use hinterland_paging::PATCH_GRANULES_MAX;
 use hinterland_sys::SysError;
-use hinterland_units::{PageBytes, PageCount};
+use hinterland_units::{CopyBound, PageBytes, PageCount};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
 use std::sync::{Arc, OnceLock};
@@ -29,8 +29,8 @@ pub(crate) struct FarMemory {
     paths: Option<(Arc<Paths>, &'static Ledger)>,
     /// The version of the changes that were read last.
     seen_changes: AtomicU64,
-    /// Stored copies of resident pages, while some can take room.
-    retained_copies: AtomicU64,
+    /// Stored copies of pages that are local again.
+    pub(crate) copies: RetainedCopies,
 }
 
 impl FarMemory {
@@ -38,6 +38,7 @@ impl FarMemory {
         pages: &'static Pages,
         backend: Arc<dyn Backend>,
         paths: Option<(Arc<Paths>, &'static Ledger)>,
+        copies: Option<CopyBound>,
         local: PageCount,
     ) -> Result<FarMemory, SysError> {
         let granules = match backend.patches() {
@@ -45,7 +46,8 @@ impl FarMemory {
             false => OnceLock::new(),
         };
         let seen_changes = AtomicU64::new(paths.as_ref().map_or(0, |(paths, _)| paths.wanted_version()));
-        Ok(FarMemory { pages, backend, granules, local, paths, seen_changes, retained_copies: AtomicU64::new(0) })
+        let copies = RetainedCopies::new(pages, Arc::clone(&backend), copies);
+        Ok(FarMemory { pages, backend, granules, local, paths, seen_changes, copies })
     }
 
     /// Takes changes of the paths that the launcher has commanded, and says what is in the way of those before; whether there were
@@ -94,7 +96,9 @@ impl FarMemory {
 
     /// Stores pages that leave: see [`Backend::store`].
     pub(crate) fn store(&self, pages: &[&PageBytes], out: &mut [Result<Location, StoreError>]) {
+        self.copies.make_way(pages.len());
         self.backend.store(pages, Priority::WriteBack, out);
+        self.copies.stored(out.iter().filter(|stored| stored.is_ok()).count() as u64);
     }
 
     /// What differs between a page that leaves and its stored copy, if that is known and so little that the copy can be patched.
@@ -110,7 +114,7 @@ impl FarMemory {
 
     /// Pages leave as their stored copies are.
     pub(crate) fn leave_clean(&self, leaving: &[(&Owned, &PageBytes)]) {
-        self.forget_copies(leaving.len() as u64);
+        self.copies.forget(leaving.len() as u64);
         if let Some(granules) = self.granules.get() {
             for (owned, _) in leaving {
                 granules.forget(owned.page(), self.pages.table.hash(owned.page()));
@@ -154,12 +158,14 @@ impl FarMemory {
     pub(crate) fn free(&self, released: Option<Released>) {
         if let Some(released) = released {
             self.backend.free(&[released.location()]);
+            self.copies.freed(1);
         }
     }
 
     /// Frees stored copies together.
     pub(crate) fn free_all(&self, released: Vec<Released>) {
         if !released.is_empty() {
+            self.copies.freed(released.len() as u64);
             self.backend.free(&released.into_iter().map(Released::location).collect::<Vec<_>>());
         }
     }
@@ -178,31 +184,6 @@ impl FarMemory {
         }
         if let Some(granules) = self.granules.get() {
             granules.note(page, hash, bytes);
-        }
-    }
-
-    /// Whether the stored copy of a page that was just fetched is retained, so that the page can be dropped without a write if it
-    /// does not change. Free on an SSD; where it takes room, only up to a small share of the budget: in RAM every copy is RAM too, and one in a
-    /// tier keeps another page below.
-    pub(crate) fn retains_copy(&self, owned: &Owned, local: PageCount) -> bool {
-        const SHARE: u64 = 32;
-        if !self.backend.copies_take_room() {
-            return true;
-        }
-        let retained = self.retained_copies.fetch_add(1, Relaxed);
-        if retained < local.0 / SHARE || !self.backend.copy_takes_room(owned.was().location()) {
-            return true;
-        }
-        self.retained_copies.fetch_sub(1, Relaxed);
-        false
-    }
-
-    /// A retained copy is given up, or its page left: it does not count any more.
-    pub(crate) fn forget_copies(&self, copies: u64) {
-        if self.backend.copies_take_room() {
-            // Copies that were retained while there was one path outside RAM were not counted.
-            let fewer = |retained: u64| Some(retained.saturating_sub(copies));
-            let _ = self.retained_copies.fetch_update(Relaxed, Relaxed, fewer);
         }
     }
 
@@ -231,9 +212,10 @@ impl FarMemory {
         self.backend.shrink_ram(bytes)
     }
 
-    /// See [`Backend::set_ram_scarce`].
+    /// See [`Backend::set_ram_scarce`]. Inside the gate.
     pub(crate) fn set_ram_scarce(&self, is_scarce: bool) {
         self.backend.set_ram_scarce(is_scarce);
+        self.copies.set_ram_scarce(is_scarce);
     }
 
     /// See [`Backend::needs_maintenance`].
@@ -371,7 +353,7 @@ mod tests {
         let (pages, backend) = (Box::leak(Box::new(simulated_pages())), Several::of(1));
         let paths = Paths::new(vec![backend.clone()], PlacementName::Tiers).expect("address space");
         let paths = Some((Arc::new(paths), ledger));
-        let far = FarMemory::new(pages, backend.clone(), paths, PageCount(100)).expect("address space");
+        let far = FarMemory::new(pages, backend.clone(), paths, None, PageCount(100)).expect("address space");
         far.follow_changes();
         assert!(far.granules.get().is_none(), "96 bytes for each local page");
         backend.patches.store(true, Relaxed);
@@ -382,7 +364,7 @@ mod tests {
     #[test]
     fn each_node_of_several_pools_has_a_row() {
         let pages = Box::leak(Box::new(simulated_pages()));
-        let far = FarMemory::new(pages, Several::of(60), None, PageCount(100)).expect("address space");
+        let far = FarMemory::new(pages, Several::of(60), None, None, PageCount(100)).expect("address space");
         far.publish(&mut Vec::new());
         let row = pages.row();
         let rows = &row.backends[..row.backend_count.load(Relaxed) as usize];

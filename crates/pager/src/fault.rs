@@ -407,7 +407,7 @@ impl Faults {
 
     /// Completes a page that was fetched, with its stored copy if that is to be retained.
     fn complete_fetched(&self, owned: Owned, arrived: Arrived) -> Option<Released> {
-        if self.far.retains_copy(&owned, self.local.account.budget()) {
+        if self.far.copies.retains(&owned, self.local.account.budget()) {
             self.pages.complete_resident(owned, arrived, false);
             return None;
         }

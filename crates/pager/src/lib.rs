@@ -62,6 +62,7 @@ mod range;
 mod read_ahead;
 mod reclaim;
 mod report;
+mod retained_copies;
 #[cfg(test)]
 mod runs;
 mod schedule;

@@ -138,7 +138,7 @@ impl LocalMemory {
             }
             NotEvicted::Missing => {
                 if victim.was().copy_retained() {
-                    self.far.forget_copies(1);
+                    self.far.copies.forget(1);
                 }
                 self.forget(std::iter::once(victim.page()));
                 let released = self.pages.complete_untouched(victim);

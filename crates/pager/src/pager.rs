@@ -107,7 +107,8 @@ impl Pager {
         let shared_budget = SharedBudget::new(config.local, config.ram, config.ledger);
         let paths = config.paths.zip(config.ledger);
         let bound = config.local.into_iter().chain(config.ram).map(|bytes| bytes.0 / PAGE_BYTES as u64).min();
-        let far = room(FarMemory::new(pages, config.backend, paths, PageCount(bound.unwrap_or(u64::MAX)))?);
+        let bound = PageCount(bound.unwrap_or(u64::MAX));
+        let far = room(FarMemory::new(pages, config.backend, paths, config.copies, bound)?);
         let local = room(LocalMemory::new(pages, far, staging, shared_budget, config.policy));
         let waker = room(EvictorWaker::new(pages, config.ledger));
 

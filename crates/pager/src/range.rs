@@ -137,8 +137,8 @@ impl RangeCalls {
         };
         for owned in claimed.extract_if(.., zeroed).collect::<Vec<Owned>>() {
             self.pins.long_term.forget(owned.page());
-            self.far.forget_copies(u64::from(owned.was().copy_retained()));
-            self.far.free_all(self.pages.complete_rewritten(owned).into_iter().collect());
+            self.far.copies.forget(u64::from(owned.was().copy_retained()));
+            self.far.free_all(self.pages.complete_without_copy(owned).into_iter().collect());
         }
     }
 
@@ -218,7 +218,7 @@ impl RangeCalls {
                 || matches!(self.pages.swap_cached(owned), Some(SwapCached::Prefetched(_)));
             owned.was().copy_retained() && !is_far
         };
-        self.far.forget_copies(claimed.iter().filter(counted).count() as u64);
+        self.far.copies.forget(claimed.iter().filter(counted).count() as u64);
         let parked = self.tracer.map_or(0, |tracer| tracer.drop_parked(claimed));
         claimed.iter().for_each(|owned| self.pins.long_term.forget(owned.page()));
         (claimed.iter().filter(resident).count() as u64 + parked, claimed.len() as u64)

@@ -645,7 +645,7 @@ impl ReadAhead {
             if index >= there {
                 self.local.account.uncharge(1);
                 self.pages.complete_unchanged(owned);
-            } else if self.far.retains_copy(&owned, self.local.account.budget()) {
+            } else if self.far.copies.retains(&owned, self.local.account.budget()) {
                 self.pages.complete_resident(owned, arrived, false);
             } else {
                 freed.extend(self.pages.complete_resident_alone(owned, arrived));

@@ -37,6 +37,8 @@ pub(crate) enum Point {
     WriteBack,
     /// Write-back has stored its page; the table does not say so yet.
     Stored,
+    /// A local page is owned whose stored copy is to be dropped; the table does not say so yet.
+    DropsCopy,
     /// A pin is published; its pages have not been looked at.
     Pinned,
     /// A discarded page has lost its frame; the table does not say so yet.

@@ -139,7 +139,7 @@ impl WriteBack {
             let is_free = self.pages.table.is_free(page.page());
             if is_free || is_zero(bytes) {
                 if has_copy {
-                    self.far.forget_copies(1);
+                    self.far.copies.forget(1);
                 }
                 self.pages.at(Point::Dropping, page.page());
                 let counter = if is_free { &row.evicted_free_pages } else { &row.evicted_zero_pages };
@@ -204,7 +204,7 @@ impl WriteBack {
                 left.push(Dirty { page, hash, changed: None });
                 continue;
             };
-            self.far.forget_copies(1);
+            self.far.copies.forget(1);
             self.pages.at(Point::Patched, page.page());
             self.pages.complete_patched(page, hash);
             (pages, bytes) = (pages + 1, bytes + granules.bytes() as u64);
@@ -216,13 +216,17 @@ impl WriteBack {
         left
     }
 
-    fn store(&self, dirty: Vec<Dirty>, freed: &mut Vec<Released>) {
+    fn store(&self, mut dirty: Vec<Dirty>, freed: &mut Vec<Released>) {
         let Some(first) = dirty.first() else { return };
         self.pages.at(Point::WriteBack, first.page.page());
-        let contents: Vec<&PageBytes> = dirty.iter().map(|dirty| self.staged(&dirty.page)).collect();
         let mut stored: Vec<Result<Location, StoreError>> = dirty.iter().map(|_| Ok(Location(0))).collect();
-        self.far.store(&contents, &mut stored);
-        self.store_what_others_left_no_room_for(&contents, &mut stored);
+        self.far.store(&self.contents(&dirty), &mut stored);
+        if !those(&stored, lacks_room).is_empty() {
+            self.free_what_is_old(&mut dirty, freed);
+            let contents = self.contents(&dirty);
+            self.store_in_the_room_of_copies(&contents, &mut stored);
+            self.store_what_others_left_no_room_for(&contents, &mut stored);
+        }
         let pages = dirty.len() as u64;
         for (Dirty { page, hash, .. }, result) in dirty.into_iter().zip(stored) {
             let location = match result {
@@ -230,7 +234,7 @@ impl WriteBack {
                 Err(error) => self.far_memory_full(&error),
             };
             if page.was().copy_retained() {
-                self.far.forget_copies(1);
+                self.far.copies.forget(1);
             }
             self.pages.at(Point::Stored, page.page());
             freed.extend(self.pages.complete_stored(page, location, hash));
@@ -238,20 +242,48 @@ impl WriteBack {
         self.pages.row().evicted_dirty_pages.fetch_add(pages, Relaxed);
     }
 
+    fn contents<'a>(&self, dirty: &'a [Dirty]) -> Vec<&'a PageBytes> {
+        dirty.iter().map(|dirty| self.staged(&dirty.page)).collect()
+    }
+
+    /// Frees the stored copies of pages that have changed before these are stored, and what was to be freed afterwards.
+    fn free_what_is_old(&self, dirty: &mut [Dirty], freed: &mut Vec<Released>) {
+        let old: Vec<Released> = dirty.iter_mut().filter_map(|dirty| dirty.page.give_up_copy()).collect();
+        self.far.copies.forget(old.len() as u64);
+        self.far.free_all(old);
+        self.far.free_all(std::mem::take(freed));
+    }
+
+    /// Stores again what found no room: then in that of stored copies of local pages, which are dropped for it, until all is stored or no copy is left.
+    fn store_in_the_room_of_copies(&self, contents: &[&PageBytes], stored: &mut [Result<Location, StoreError>]) {
+        loop {
+            self.store_again(&those(stored, lacks_room), contents, stored);
+            let missing = those(stored, lacks_room).len();
+            if missing == 0 || self.far.copies.drop_for_room(missing) == 0 {
+                return;
+            }
+        }
+    }
+
+    /// Stores those that are missing.
+    fn store_again(&self, missing: &[usize], contents: &[&PageBytes], stored: &mut [Result<Location, StoreError>]) {
+        let contents: Vec<&PageBytes> = missing.iter().map(|index| contents[*index]).collect();
+        let mut again: Vec<Result<Location, StoreError>> = missing.iter().map(|_| Ok(Location(0))).collect();
+        self.far.store(&contents, &mut again);
+        missing.iter().zip(again).for_each(|(index, answer)| stored[*index] = answer);
+    }
+
     /// Retries for a while where other processes use the far memory, too: a node or pool keeps what a process held for a moment after
     /// its end.
     fn store_what_others_left_no_room_for(&self, contents: &[&PageBytes], stored: &mut [Result<Location, StoreError>]) {
         let begun = Instant::now();
         loop {
-            let missing: Vec<usize> = (0..stored.len()).filter(|index| may_find_room(&stored[*index])).collect();
+            let missing = those(stored, may_find_room);
             if missing.is_empty() || begun.elapsed() >= ROOM_TIMEOUT {
                 return;
             }
             thread::sleep(ROOM_PAUSE);
-            let contents: Vec<&PageBytes> = missing.iter().map(|index| contents[*index]).collect();
-            let mut again: Vec<Result<Location, StoreError>> = missing.iter().map(|_| Ok(Location(0))).collect();
-            self.far.store(&contents, &mut again);
-            missing.into_iter().zip(again).for_each(|(index, answer)| stored[index] = answer);
+            self.store_again(&missing, contents, stored);
         }
     }
 
@@ -296,9 +328,19 @@ fn is_zero(bytes: &PageBytes) -> bool {
     bytes[..64] == [0; 64] && bytes.chunks_exact(64).all(|line| line == [0; 64])
 }
 
+/// The pages that were refused for such an error.
+fn those(stored: &[Result<Location, StoreError>], why: impl Fn(&StoreError) -> bool) -> Vec<usize> {
+    (0..stored.len()).filter(|index| stored[*index].as_ref().is_err_and(&why)).collect()
+}
+
 /// Whether a page may be stored soon that was refused now: others give some of their far memory back. What is this process's alone is not waited for.
-fn may_find_room(answer: &Result<Location, StoreError>) -> bool {
-    matches!(answer, Err(StoreError::Full { cause: FullCause::Others(_), .. }))
+fn may_find_room(error: &StoreError) -> bool {
+    matches!(error, StoreError::Full { cause: FullCause::Others(_), .. })
+}
+
+/// Whether an error says that there is no room, where other pages may give up some.
+fn lacks_room(error: &StoreError) -> bool {
+    is_full(error) && !matches!(error, StoreError::Incompressible { .. })
 }
 
 /// Whether an error says that there is no room: more far memory would help.
@@ -317,9 +359,9 @@ mod tests {
 
     #[test]
     fn room_is_waited_for_where_others_may_give_some_back() {
-        let full = |cause| Err(StoreError::Full { url: "store".into(), cause, used_bytes: 1, capacity_bytes: 1 });
+        let full = |cause| StoreError::Full { url: "store".into(), cause, used_bytes: 1, capacity_bytes: 1 };
         assert!(may_find_room(&full(FullCause::Others("takes no more".into()))));
-        assert!(![full(FullCause::Capacity), full(FullCause::Memory), Ok(Location(1))].iter().any(may_find_room));
+        assert!(![full(FullCause::Capacity), full(FullCause::Memory)].iter().any(may_find_room));
     }
 
     #[test]

@@ -249,6 +249,7 @@ fn begin_in_range(settings: &Settings, row: &'static ProcessRow) -> Result<Fault
         ram: in_bytes(variables::RAM, settings.ram)?,
         backend,
         paths: Some(paths),
+        copies: settings.copies,
         policy,
         arbiter: arbiter.with_blocks(blocks),
         prefetch_cache_pages: prefetch_cache_pages(settings),

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod budget;
+mod copy_bound;
 mod foreign;
 mod link_estimate;
 mod number;
@@ -14,6 +15,7 @@ mod size;
 mod slowdown;
 
 pub use budget::{Budget, BudgetError};
+pub use copy_bound::{CopyBound, CopyBoundError};
 pub use foreign::{Foreign, ForeignJson, cut, is_hidden};
 pub use link_estimate::{BATCH_BYTES_MIN, LinkEstimate};
 pub use number::whole_number;

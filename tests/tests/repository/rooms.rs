@@ -37,7 +37,7 @@ const BUILDINGS: &[Building] = &[
             ("waits", &["blocked", "decisions", "schedule", "waiters", "thread_state", "own_threads"]),
             ("tables", &["kernel", "staging", "account", "queues", "hint_ring", "page_counts", "pin", "wp_range"]),
             ("pages", &["pages", "granules", "scratch"]),
-            ("memory", &["evictor_waker", "far_memory", "shared_budget", "local_memory"]),
+            ("memory", &["evictor_waker", "retained_copies", "far_memory", "shared_budget", "local_memory"]),
             ("reclaim", &["copy_out", "evict_hints", "departure", "tracer", "write_back", "reclaim"]),
             ("prefetching", &["prefetch_driver", "prefetch_cache", "read_ahead"]),
             ("faults", &["fault", "inline_fault", "pinning"]),

@@ -1,6 +1,6 @@
 //! The kinds of values that settings have: how each is read, how it is written, and why it may be refused.
 
-use hinterland_units::{Budget, BudgetError, ByteCount, SizeError, Slowdown, SlowdownError};
+use hinterland_units::{Budget, BudgetError, ByteCount, CopyBound, CopyBoundError, SizeError, Slowdown, SlowdownError};
 use std::fmt;
 use std::str::FromStr;
 
@@ -47,6 +47,8 @@ pub const COUNT: Kind<Option<u32>> = Kind { read: |text| Ok(text.parse().ok()), 
 pub const MICROSET: Kind<Option<u32>> = Kind { read: |text| parse_microset(text).map(Some), write: shown };
 pub const SLOWDOWN: Kind<Option<Slowdown>> =
     Kind { read: |text| text.parse().map(Some).map_err(EnvError::Slowdown), write: shown };
+pub const COPIES: Kind<Option<CopyBound>> =
+    Kind { read: |text| text.parse().map(Some).map_err(EnvError::Copies), write: shown };
 pub const CACHE: Kind<Option<ByteCount>> = Kind {
     read: |text| parse_prefetch_cache(text).map(Some),
     // In full: a size for people is rounded.
@@ -96,6 +98,8 @@ pub enum EnvError {
     Switch(String),
     /// Not a slowdown.
     Slowdown(SlowdownError),
+    /// Not a bound on copies.
+    Copies(CopyBoundError),
 }
 
 impl fmt::Display for EnvError {
@@ -126,6 +130,7 @@ impl fmt::Display for EnvError {
             }
             EnvError::Cpus(s) => write!(f, "'{s}' is neither auto nor a number of processors from 1 to {CPUS_MAX}"),
             EnvError::Slowdown(e) => e.fmt(f),
+            EnvError::Copies(e) => e.fmt(f),
             EnvError::Switch(s) => write!(f, "'{s}' is neither yes nor no; write 1 or 0"),
             EnvError::Microset(s) => write!(f, "'{s}' is not a number of pages from 1 to {MICROSET_PAGES_MAX}"),
         }

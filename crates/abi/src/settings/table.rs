@@ -2,12 +2,12 @@
 
 use super::choices::{EvictName, FaultPathName, GranularityName, HeapMode, PlacementName, PrefetchName};
 use super::kind::{
-    BLOCK, BUDGET, CACHE, COUNT, CPUS, EnvError, MICROSET, PAGES, REPLICAS, SLOWDOWN, SWITCH, TAPE_PAGES, TEXT, WORDS,
-    choice,
+    BLOCK, BUDGET, CACHE, COPIES, COUNT, CPUS, EnvError, MICROSET, PAGES, REPLICAS, SLOWDOWN, SWITCH, TAPE_PAGES, TEXT,
+    WORDS, choice,
 };
 use super::setting::Form::{Choice, Many, One, Switch};
 use super::setting::{Setting, Sources, settings};
-use hinterland_units::{Budget, ByteCount, Slowdown};
+use hinterland_units::{Budget, ByteCount, CopyBound, Slowdown};
 
 settings! {
     /// What a managed program needs to know.
@@ -51,6 +51,9 @@ settings! {
         EVICT "evict" evict: EvictName = choice(), Choice("POLICY", EvictName::CHOICES), Run,
             "Eviction policy",
             "s3-fifo";
+        COPIES "copies" copies: Option<CopyBound> = COPIES, One("PCT|peak"), Run,
+            "Stored copies of local pages that are retained where they take RAM, so that a page which leaves unchanged is not compressed again: those of PCT percent of the local pages, or peak: as many as fit below the most RAM that the store has taken. They are dropped first when room is short",
+            "those of a 32nd of the local pages", "12%";
         PREFETCH "prefetch" prefetch: PrefetchName = choice(), Choice("PREFETCHER", PrefetchName::CHOICES), Run,
             "Prefetcher",
             "auto";

@@ -1,7 +1,7 @@
 //! Settings survive the way through the environment, and the rows agree with themselves.
 
 use super::*;
-use hinterland_units::ByteCount;
+use hinterland_units::{ByteCount, CopyBound};
 use std::collections::BTreeSet;
 
 fn read(pairs: &[(&str, &str)]) -> Result<Settings, (&'static str, EnvError)> {
@@ -29,6 +29,7 @@ fn reads_back_what_it_writes() {
         key_file: "/etc/key".into(),
         heap: HeapMode::Large,
         evict: EvictName::TwoQ,
+        copies: Some(CopyBound::Percent(12)),
         prefetch: PrefetchName::ReadAheadVma,
         read_ahead_pages: Some(16),
         prefetch_cache: Some(ByteCount(4 << 20)),
@@ -67,6 +68,7 @@ fn names_the_variable_that_is_wrong() {
     }
     assert_eq!(read(&[(variables::BLOCK, "auto")]).map(|read| read.block), Ok(None));
     assert_eq!(read(&[(variables::CPUS, "0")]).unwrap_err().0, variables::CPUS);
+    assert_eq!(read(&[(variables::COPIES, "101%")]).unwrap_err().0, variables::COPIES);
     assert_eq!(read(&[(variables::CPUS, "auto")]).map(|read| read.cpus), Ok(None));
     assert_eq!(read(&[(variables::TAPE_LOOKAHEAD, "auto")]).map(|read| read.tape_lookahead_pages), Ok(None));
 }

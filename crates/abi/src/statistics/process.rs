@@ -146,6 +146,7 @@ statistics! {
             patched_bytes: Bytes = "Bytes of these that were written.";
             evicted_zero_pages: Pages = "Pages dropped because they were all zero.";
             evicted_free_pages: Pages = "Pages dropped because the heap had freed them: they were neither compressed nor stored.";
+            dropped_copies: Pages = "Stored copies of local pages that were dropped because room was short.";
             hint_evicted_pages: Pages = "Victims that hints named.";
             hint_overwritten_pages: Pages = "Far pages that were not fetched because their thread had said that it overwrites them.";
             putback_pages: Pages = "Victims that could not be evicted (pinned, or written to meanwhile) and went back to the policy.";

@@ -240,6 +240,7 @@ fn example(setting: &Setting) -> (&'static str, &'static str) {
         variables::REPLICAS => ("2", "2"),
         variables::HEAP => ("large", "\"large\""),
         variables::EVICT => ("2q", "\"2q\""),
+        variables::COPIES => ("peak", "\"peak\""),
         variables::PREFETCH => ("leap", "\"leap\""),
         variables::READ_AHEAD => ("7", "7"),
         variables::GRANULARITY => ("auto", "\"auto\""),

@@ -30,8 +30,8 @@ use overwriters::Overwriters;
 pub(crate) use owned::tests::pages as simulated_pages;
 pub(crate) use owned::{Owned, Released};
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
-pub(crate) use table::ContentHash;
 use table::PageTable;
+pub(crate) use table::{CHUNK_PAGES, ContentHash};
 
 /// See the module.
 pub(crate) struct Pages {

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! count ──► Arrived ──► complete_resident      before: once it is complete, the page may be dropped, and counted out
-//! complete ──► Released ──► free               after: until then the table names the copy
+//! complete ──► Released ──► free               after: until then the table names the copy, which is all that there may be of the page
 //! ```
 
 use super::Pages;
@@ -37,6 +37,14 @@ impl Owned {
         self.was
     }
 
+    /// Its stored copy, if it has one, is given up before it is complete: the caller has other content for the page. Nothing but the owner looks at
+    /// the copy of a busy page.
+    pub(crate) fn give_up_copy(&mut self) -> Option<Released> {
+        let old = released(self.was);
+        self.was = self.was.without_location();
+        old
+    }
+
     #[inline]
     fn into_parts(self) -> (PageNo, Entry) {
         let parts = (self.page, self.was);
@@ -52,7 +60,7 @@ impl Drop for Owned {
     }
 }
 
-/// A stored copy that no entry names any more. Only a completion makes one, so no copy is freed before.
+/// A stored copy that is freed. A completion makes it, whose entry names it no longer, or the owner of a page that holds something else.
 #[must_use = "a copy that is not freed takes far space for ever"]
 #[derive(Debug)]
 pub(crate) struct Released(Location);
@@ -163,10 +171,10 @@ impl Pages {
         released(was)
     }
 
-    /// The page is mapped as it was, with other content. A stored copy is given up.
-    pub(crate) fn complete_rewritten(&self, owned: Owned) -> Option<Released> {
+    /// The page is mapped as it was. Its stored copy, if it has one, is given up: it is not what the page holds, or its room is wanted.
+    pub(crate) fn complete_without_copy(&self, owned: Owned) -> Option<Released> {
         let (page, was) = owned.into_parts();
-        assert!(was.state() == State::Resident, "{page} cannot have been written to: {was:?}");
+        assert!(was.state() == State::Resident, "{page} may be nowhere but in its copy: {was:?}");
         self.complete(page, was.without_location());
         released(was)
     }

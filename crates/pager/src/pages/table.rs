@@ -231,6 +231,13 @@ impl PageTable {
         }
     }
 
+    /// The chunks from `first` to before `end` that may have a page which is not `Untouched`, in order.
+    pub fn touched_chunks(&self, first: u32, end: u32) -> impl Iterator<Item = u32> {
+        let (touched_first, touched_end) = (self.touched_first.load(Relaxed), self.touched_end.load(Relaxed));
+        (first.max(touched_first)..end.min(touched_end))
+            .filter(move |chunk| self.chunk(PageNo(chunk * CHUNK_PAGES)).load(Relaxed) > 0)
+    }
+
     /// Notes that the program may touch the pages of a range, which are writable here, or not.
     pub fn set_open(&self, first: PageNo, count: u32, open: bool) {
         if open {

@@ -16,6 +16,7 @@ mod losses;
 mod overwrites;
 mod patches;
 mod pins;
+mod retained_copies;
 mod waits;
 
 use crate::blocked::TestThread;
@@ -230,6 +231,7 @@ impl Stage {
             ram: None,
             backend: Arc::clone(&backend),
             paths: None,
+            copies: None,
             policy: Box::new(script.clone()),
             arbiter: Arbiter::new(Box::new(script.clone())),
             prefetch_cache_pages: Some(CACHE_PAGES),

@@ -7,6 +7,7 @@ use hinterland_policy::EvictionPolicy;
 use hinterland_sys::uffd::feature;
 use hinterland_sys::{FeatureSet, Features, Privilege};
 use hinterland_testkit::Rng;
+use hinterland_units::CopyBound;
 
 /// See the module.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +23,9 @@ pub(super) struct Case {
     pub(super) chances: Chances,
     /// A stored copy costs RAM, so that few are retained.
     pub(super) copies_cost_ram: bool,
+    pub(super) copies: Option<CopyBound>,
+    /// Far memory has room for each page of the program once, and hardly more: stored copies are dropped for what is stored.
+    pub(super) is_tight: bool,
     /// Stored copies can be patched.
     pub(super) patches: bool,
     /// Far memory loses copies of pages that are local.
@@ -60,6 +64,8 @@ impl Case {
             patches: random.index(2) == 0,
             loses_copies: random.index(2) == 0,
             overwrites: false,
+            copies: [None, Some(CopyBound::Percent(50)), Some(CopyBound::Peak)][random.index(3)],
+            is_tight: random.index(2) == 0,
         }
     }
 

@@ -8,7 +8,7 @@ use hinterland_backend::{
     Backend, BackendUsage, LoadError, LoadItem, Location, NodeError, Patch, Priority, Reference, StoreError,
 };
 use hinterland_testkit::Rng;
-use hinterland_units::PageBytes;
+use hinterland_units::{PAGE_BYTES, PageBytes};
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -25,7 +25,9 @@ pub(super) struct Far {
 
 impl Far {
     pub(super) fn new(case: &Case) -> Far {
-        let reference = Reference::new("reference:4M".into(), 4 << 20).expect("address space");
+        let pages = if case.is_tight { super::PAGES as usize + 8 } else { 1024 };
+        let bytes = (pages * PAGE_BYTES) as u64;
+        let reference = Reference::new(format!("reference:{bytes}"), bytes).expect("address space");
         let reference = if case.patches { reference.patched() } else { reference };
         Far {
             reference,
@@ -120,7 +122,7 @@ impl Backend for Far {
     }
 
     fn ram_bytes(&self) -> u64 {
-        0
+        if self.copies_cost_ram { self.reference.ram_bytes() } else { 0 }
     }
 
     fn usage(&self, rows: &mut Vec<BackendUsage>) {

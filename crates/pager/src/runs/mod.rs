@@ -50,6 +50,7 @@ fn pager(case: &Case, current: &Current, far: &Arc<Far>) -> &'static Pager {
         ram: None,
         backend: Arc::clone(far) as _,
         paths: None,
+        copies: case.copies,
         policy: case.evicts(),
         arbiter: Arbiter::new(hinterland_policy::make_prefetcher(case.prefetcher, Some(8)).expect("there is one")),
         prefetch_cache_pages: case.prefetch_cache_pages,

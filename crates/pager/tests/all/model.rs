@@ -364,6 +364,7 @@ fn pager(case: &Case, features: Features) -> &'static Pager {
         ram: None,
         backend: Arc::clone(&case.backend),
         paths: None,
+        copies: None,
         policy,
         arbiter,
         prefetch_cache_pages: None,

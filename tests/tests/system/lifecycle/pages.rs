@@ -23,6 +23,8 @@ pub fn trials() -> Vec<Trial> {
             suite::trial(name("lazily"), skips::no_userfaultfd, move || lazily(path)),
             suite::trial(name("sorted"), skips::no_userfaultfd, move || sorted(path)),
             suite::trial(name("clean"), skips::no_userfaultfd, move || clean(path)),
+            suite::trial(name("copies"), skips::no_userfaultfd, move || copies(path)),
+            suite::trial(name("tight"), skips::no_userfaultfd, move || tight(path)),
         ]
     });
     let once = [
@@ -96,6 +98,29 @@ fn clean(path: &str) -> Result<()> {
     let (clean, stored) = (stats["evicted_clean_pages"].as_u64(), stats["backends"][0]["bytes_in"].as_u64());
     ensure!(clean > Some(DATA_BYTES / 4096), "few pages left without a write: {stats}");
     ensure!(stored < Some(DATA_BYTES * 3 / 2), "pages were written again: {stats}");
+    Ok(())
+}
+
+/// As many copies are retained in RAM as the setting says: with all of them almost every page leaves clean, with none nearly all are stored again.
+fn copies(path: &str) -> Result<()> {
+    let run = |copies: &str| {
+        let program = c_program("pages", &[])?.display().to_string();
+        let arguments = ["--local", "16M", "--fault-path", path, "--far", "compressed", "--copies", copies];
+        let name = format!("pages-copies-{}-{path}", copies.trim_end_matches('%'));
+        let stats = Launch::new(&name, &arguments, &[&program, "clean"])?.run()?.expect(0, "done\n")?.stats()?;
+        Ok::<_, anyhow::Error>((stats["evicted_clean_pages"].as_u64(), stats["evicted_dirty_pages"].as_u64()))
+    };
+    let (all, none) = (run("100%")?, run("0%")?);
+    ensure!(all.0 > Some(DATA_BYTES / 4096) && all.0 > all.1, "clean and dirty: {all:?}");
+    ensure!(none.1 > none.0, "clean and dirty: {none:?}");
+    Ok(())
+}
+
+/// A file that holds what is not local, and little more: it keeps copies of local pages as long as there is room for them.
+fn tight(path: &str) -> Result<()> {
+    let stats = run("clean", path, "file:far?size=35M")?.expect(0, "done\n")?.expect_paging()?.stats()?;
+    let (clean, dropped) = (stats["evicted_clean_pages"].as_u64(), stats["dropped_copies"].as_u64());
+    ensure!(clean > Some(0) && dropped > Some(0), "no copy was retained, or none was dropped: {stats}");
     Ok(())
 }
 

@@ -65,6 +65,7 @@ impl Arena {
             ram: None,
             backend,
             paths: None,
+            copies: None,
             policy: hinterland_policy::make("s3-fifo", 4096).unwrap(),
             arbiter: Arbiter::new(Box::new(Streams::sequential(32))),
             prefetch_cache_pages: None,
