@@ -1,6 +1,7 @@
 //! What must hold for the repository itself, whatever the machine: its layers, its data files, its links, its glossary, and the tests that its
 //! specification names. Nothing of Hinterland runs here.
 
+mod benches;
 mod cases;
 mod commands;
 mod files;
