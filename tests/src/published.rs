@@ -39,6 +39,9 @@ pub fn runtimes(rows: &[Value]) -> Value {
         let reason = skips::missing(runtime.scenario.needs).unwrap_or_else(|| "was not run".into());
         json!({"runtime": runtime.scenario.name, "reason": reason})
     });
+    let elsewhere = runtimes::ELSEWHERE
+        .iter()
+        .map(|(name, why, test)| json!({"runtime": name, "reason": format!("{why} ({test})")}));
     json!({
         "commands": ["./dev test --full e2e::runtimes", "./dev results"],
         "commit": said("git", &["-C", &places::repository().display().to_string(), "describe", "--always", "--dirty"]),
@@ -48,7 +51,7 @@ pub fn runtimes(rows: &[Value]) -> Value {
             "cpu": processor(), "kernel": said("uname", &["-r"]),
         },
         "rows": rows.iter().map(figures).collect::<Vec<_>>(),
-        "skipped": without.collect::<Vec<_>>(),
+        "skipped": without.chain(elsewhere).collect::<Vec<_>>(),
     })
 }
 
@@ -58,7 +61,7 @@ pub fn runtimes_table(results: &Value) -> String {
         "# Language runtimes in a third of their memory\n\nMade by `./dev results` from [runtimes.json](runtimes.json), which says where and when. Each \
          visits and replaces records in random order. Seconds, and major faults, each natively and on a fault path in a third of its native \
          peak; what is not ok says so.\n\n\
-         | runtime | native MiB | native s | monitor s | faults | inline s | faults |\n|---|---|---|---|---|---|---|\n",
+         | runtime | native MiB | budget MiB | native s | monitor s | faults | inline s | faults |\n|---|---|---|---|---|---|---|---|\n",
     );
     let none = Vec::new();
     let rows = results["rows"].as_array().unwrap_or(&none);
@@ -68,9 +71,10 @@ pub fn runtimes_table(results: &Value) -> String {
         let of = |path: &str| ["path", "fault_path"].iter().find_map(|name| of_it().find(|row| row[*name] == path));
         let found = PATHS[..2].iter().map(|path| of(path)).collect::<Vec<_>>();
         let Some(first) = of_it().next() else { continue };
-        let mib = first["native_anonymous_peak_bytes"].as_u64().unwrap_or(0) / MIB;
+        let mib = |name: &str| first[name].as_u64().unwrap_or(0) / MIB;
+        let (peak, budget) = (mib("native_anonymous_peak_bytes"), mib("budget_bytes"));
         let native = first["native_seconds"].as_f64().unwrap_or(0.0);
-        let _ = write!(text, "| {} | {mib} | {native:.1} |", runtime.scenario.name);
+        let _ = write!(text, "| {} | {peak} | {budget} | {native:.1} |", runtime.scenario.name);
         for row in found {
             let _ = match row {
                 None => write!(text, " – | – |"),
@@ -110,7 +114,7 @@ mod tests {
         json!({
             "program": "perl", "about": "counted references", "path": path, "features": "all", "far": "compressed", "heap": "all",
             "evict": "s3-fifo", "size_bytes": 1, "ended": ended, "native_anonymous_peak_bytes": 250 * MIB, "native_seconds": 1.04,
-            "budget_bytes": 1, "seconds": seconds, "stats": {"fault_path": path, "major_faults": 12345},
+            "budget_bytes": 83 * MIB, "seconds": seconds, "stats": {"fault_path": path, "major_faults": 12345},
         })
         .to_string()
     }
@@ -125,10 +129,10 @@ mod tests {
             [row("monitor", 9.0, "ok"), row("monitor", 3.0, "ok"), row("inline", 2.0, "had no major fault")].join("\n");
         let results = runtimes(&last_rows(&text).unwrap());
         assert_eq!(results["rows"].as_array().unwrap().len(), 2);
-        assert_eq!(results["skipped"].as_array().unwrap().len(), runtimes::ALL.len() - 1);
+        assert_eq!(results["skipped"].as_array().unwrap().len(), runtimes::ALL.len() - 1 + runtimes::ELSEWHERE.len());
         let table = runtimes_table(&results);
-        assert!(table.contains("\n| perl | 250 | 1.0 | 3.0 | 12345 | had no major fault | |\n"), "{table}");
-        assert!(table.contains("\n- mariadb: "), "{table}");
+        assert!(table.contains("\n| perl | 250 | 83 | 1.0 | 3.0 | 12345 | had no major fault | |\n"), "{table}");
+        assert!(table.contains("\n- mariadb: ") && table.contains("\n- racket: it asks"), "{table}");
     }
 
     #[test]
@@ -138,10 +142,10 @@ mod tests {
         assert!(failed.contains("null"), "{failed}");
         let of_auto = |path: &str| row(path, 7.0, "ok").replacen(&format!(r#""path":"{path}""#), r#""path":"auto""#, 1);
         let [monitor, auto] = [row("monitor", 3.0, "ok"), of_auto("inline")];
-        let line = "\n| perl | 250 | 1.0 | 3.0 | 12345 | ended with 125 | |\n";
+        let line = "\n| perl | 250 | 83 | 1.0 | 3.0 | 12345 | ended with 125 | |\n";
         let with_auto = table(&[monitor, failed, auto.clone()]);
         assert!(with_auto.contains(line), "{with_auto}");
         let of_auto_alone = table(&[auto]);
-        assert!(of_auto_alone.contains("\n| perl | 250 | 1.0 | – | – | 7.0 | 12345 |\n"), "{of_auto_alone}");
+        assert!(of_auto_alone.contains("\n| perl | 250 | 83 | 1.0 | – | – | 7.0 | 12345 |\n"), "{of_auto_alone}");
     }
 }

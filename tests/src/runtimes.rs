@@ -77,6 +77,18 @@ pub const ALL: &[Runtime] = &[
     .by_the_monitor(),
 ];
 
+/// Those that are no rows, why, and the tests that show what becomes of them.
+pub const ELSEWHERE: [(&str, &str, &str); 4] = [
+    ("chromium", "its processes have more than a tenth of their memory near", "lifecycle::real::chromium"),
+    ("go without cgo", "it is linked statically, and refused", "lifecycle::refusals::static_program"),
+    (
+        "postgresql",
+        "its server refuses root: it runs as another user, in 90 of 200 MiB",
+        "lifecycle::trees::postgresql_joins",
+    ),
+    ("racket", "it asks for all of its memory with MAP_32BIT, which is the kernel's", "lifecycle::real::racket"),
+];
+
 impl Runtime {
     /// The fault paths that it runs on, of these.
     pub fn paths(&self, paths: &'static [&'static str]) -> impl Iterator<Item = &'static str> {
