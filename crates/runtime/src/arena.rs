@@ -103,7 +103,8 @@ fn given(object: *mut u8) -> *mut u8 {
         && [libc::RLIMIT_DATA, libc::RLIMIT_AS].into_iter().any(kernel_limit::is_set)
     {
         pager.end_with(
-            "a limit on memory is reached (ulimit -d, ulimit -v), and leaves none for what the pager keeps of the program's pages: give more",
+            "a limit on memory is reached (ulimit -d, ulimit -v), and leaves none for what the pager keeps of the program's \
+             pages: give more",
         );
     }
     object

@@ -110,7 +110,12 @@ pub unsafe fn release(pointer: *mut c_void) {
     }
     profile::released(pointer);
     // SAFETY: the caller's promise; what is far is jemalloc's.
-    unsafe { if large::may_be_large(pointer) { large::free(pointer) } else { jemalloc::free(pointer) } }
+    unsafe {
+        if large::may_be_large(pointer) {
+            large::forget_content(pointer);
+        }
+        jemalloc::free(pointer);
+    }
 }
 
 /// realloc(3).

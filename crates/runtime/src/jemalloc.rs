@@ -16,16 +16,15 @@
 //!
 //! Sources: jemalloc 5.3.1 `src/arena.c`, `src/base.c` (`metadata_use_hooks`), `src/tcache.c` (caches come from arena 0).
 
-mod hooks;
-
-pub use hooks::CLOSED_BYTES;
-
-use crate::region_map;
-use hinterland_units::PAGE_BYTES;
-use hooks::HOOKS;
+use crate::errno::Preserved;
+use crate::memory_limit::{self, Account};
+use crate::on_near_stack;
+use crate::region_map::{self, Attributes, Kind};
 use libc::{c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering::Relaxed};
 use tikv_jemalloc_sys as je;
+
+use hinterland_units::{PAGE_BYTES, PageNo};
 
 /// Read by jemalloc after every other source of options, so that no variable of the environment changes what follows.
 ///
@@ -105,6 +104,22 @@ struct ArenaConfig {
     metadata_use_hooks: bool,
 }
 
+struct Hooks(je::extent_hooks_t);
+// SAFETY: a table of functions that is never written.
+unsafe impl Sync for Hooks {}
+
+static HOOKS: Hooks = Hooks(je::extent_hooks_t {
+    alloc: Some(extent_alloc),
+    dalloc: Some(extent_keep),
+    destroy: None,
+    commit: None,
+    decommit: None,
+    purge_lazy: None,
+    purge_forced: Some(extent_purge),
+    split: Some(extent_split),
+    merge: Some(extent_merge),
+});
+
 /// Why the far heap cannot be set up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("jemalloc refused to make a far arena: error {0}")]
@@ -146,7 +161,7 @@ fn never_decay() -> Result<(), ArenaError> {
 
 /// Makes a far arena; returns its index.
 fn make_arena() -> Result<c_uint, ArenaError> {
-    let config = ArenaConfig { extent_hooks: HOOKS.table(), metadata_use_hooks: false };
+    let config = ArenaConfig { extent_hooks: &raw const HOOKS.0, metadata_use_hooks: false };
     let mut index: c_uint = 0;
     let mut bytes = size_of::<c_uint>();
     // SAFETY: old and new value have the sizes that this control names; the hooks live for ever.
@@ -227,7 +242,7 @@ pub unsafe fn usable_size(pointer: *mut c_void) -> usize {
     unsafe { je::sallocx(pointer, 0) }
 }
 
-/// Drops all free pages of the far heap now; where writable memory is limited, long runs of them do not count any more.
+/// Drops all free pages of the far heap now.
 pub fn purge() {
     control_all_arenas("purge");
 }
@@ -327,6 +342,106 @@ fn bind() {
         let new = (&raw mut arena).cast();
         je::mallctl(c"thread.arena".as_ptr(), nothing(), std::ptr::null_mut(), new, size_of::<c_uint>());
     }
+}
+
+/// The pages of an extent: jemalloc's sizes and addresses are multiples of the page.
+fn pages(address: *mut c_void, bytes: usize) -> (u32, u32) {
+    let count = u32::try_from(bytes / PAGE_BYTES).expect("an extent is no larger than the far range");
+    (region_map::page_of(address as usize), count)
+}
+
+/// Gives jemalloc a run of pages: at `wanted` or nowhere, if that is not null.
+unsafe extern "C" fn extent_alloc(
+    _: *mut je::extent_hooks_t,
+    wanted: *mut c_void,
+    bytes: usize,
+    alignment: usize,
+    zero: *mut bool,
+    commit: *mut bool,
+    _: c_uint,
+) -> *mut c_void {
+    const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
+    let _errno = Preserved::new();
+    let (Some(pager), Ok(count)) = (crate::pager(), u32::try_from(bytes / PAGE_BYTES)) else {
+        return std::ptr::null_mut();
+    };
+    if pager.is_escaped() {
+        return std::ptr::null_mut();
+    }
+    let Ok(alignment) = u32::try_from(alignment.max(PAGE_BYTES) / PAGE_BYTES) else { return std::ptr::null_mut() };
+    let attributes = Attributes::plain(Kind::Heap, READ_WRITE);
+    let open = || {
+        let mut region_map = region_map::lock();
+        memory_limit::check_in(&region_map, |_| Account::of_mapping(bytes, true)).ok()?;
+        let first = if wanted.is_null() {
+            region_map.place(count, alignment, attributes)
+        } else {
+            let first = region_map::contains(wanted as usize).then(|| region_map::page_of(wanted as usize));
+            first.filter(|first| region_map.place_at(*first, count, attributes))
+        }?;
+        let tables = pager.missing_table_bytes(PageNo(first), count);
+        if memory_limit::check_tables(tables, bytes).is_err()
+            || pager.protect(PageNo(first), count, READ_WRITE).is_err()
+        {
+            region_map.remove(first, count);
+            return None;
+        }
+        Some(first)
+    };
+    let Some(first) = on_near_stack(open) else { return std::ptr::null_mut() };
+    // SAFETY: jemalloc passes valid flags. Pages that are free in the region map have no content: they read as zero.
+    unsafe {
+        *zero = true;
+        *commit = true;
+    }
+    region_map::address_of(first) as *mut c_void
+}
+
+/// Refuses to take an extent back: jemalloc keeps the address space, whose pages it has dropped, for reuse.
+unsafe extern "C" fn extent_keep(_: *mut je::extent_hooks_t, _: *mut c_void, _: usize, _: bool, _: c_uint) -> bool {
+    true
+}
+
+/// Drops the content of free pages; they read as zero afterwards.
+unsafe extern "C" fn extent_purge(
+    _: *mut je::extent_hooks_t,
+    address: *mut c_void,
+    _: usize,
+    offset: usize,
+    bytes: usize,
+    _: c_uint,
+) -> bool {
+    let _errno = Preserved::new();
+    let Some(pager) = crate::pager() else { return true };
+    let (first, count) = pages(address.wrapping_byte_add(offset), bytes);
+    on_near_stack(|| pager.discard(PageNo(first), count));
+    false
+}
+
+/// Extents may be split anywhere.
+unsafe extern "C" fn extent_split(
+    _: *mut je::extent_hooks_t,
+    _: *mut c_void,
+    _: usize,
+    _: usize,
+    _: usize,
+    _: bool,
+    _: c_uint,
+) -> bool {
+    false
+}
+
+/// Extents that touch may be joined.
+unsafe extern "C" fn extent_merge(
+    _: *mut je::extent_hooks_t,
+    _: *mut c_void,
+    _: usize,
+    _: *mut c_void,
+    _: usize,
+    _: bool,
+    _: c_uint,
+) -> bool {
+    false
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 
 use crate::errno::Preserved;
 use crate::on_near_stack;
-use crate::{jemalloc, memory_limit, region_map};
+use crate::{jemalloc, region_map};
 use hinterland_units::{PAGE_BYTES, PageNo};
 use libc::c_void;
 
@@ -50,25 +50,22 @@ pub fn may_be_large(pointer: *mut c_void) -> bool {
     (pointer as usize).is_multiple_of(PAGE_BYTES)
 }
 
-/// Frees an object that may be large. Its evicted content is dropped, so that it takes no far space and is not fetched when the memory is used again; and
-/// where writable memory is limited, it counts no longer, as what glibc unmaps natively.
+/// Drops the evicted content of an object that is about to be freed, so that it takes no far space and is not fetched when
+/// the memory is used again.
 ///
 /// # Safety
-/// `pointer` is a far object, and not used afterwards.
+/// `pointer` is a far object whose content nobody needs.
 #[cold]
-pub unsafe fn free(pointer: *mut c_void) {
+pub unsafe fn forget_content(pointer: *mut c_void) {
     // SAFETY: the caller's promise.
     let bytes = unsafe { jemalloc::usable_size(pointer) };
-    if let Some(pager) = crate::pager().filter(|_| bytes >= FORGET_BYTES) {
-        let _errno = Preserved::new();
+    if bytes < FORGET_BYTES {
+        return;
+    }
+    let _errno = Preserved::new();
+    if let Some(pager) = crate::pager() {
         let (first, count) = pages(pointer, bytes);
         on_near_stack(|| pager.drop_remote(first, count));
-    }
-    // SAFETY: the caller's promise.
-    unsafe { jemalloc::free(pointer) };
-    if bytes >= jemalloc::CLOSED_BYTES && memory_limit::bounds_data() {
-        let _errno = Preserved::new();
-        jemalloc::purge();
     }
 }
 
@@ -106,7 +103,12 @@ pub unsafe fn reallocate(pointer: *mut c_void, bytes: usize) -> *mut c_void {
         _ => unsafe { new.cast::<u8>().copy_from_nonoverlapping(pointer.cast(), kept) },
     }
     // SAFETY: the content has moved; the caller gave the object up.
-    unsafe { if may_be_large(pointer) { free(pointer) } else { jemalloc::free(pointer) } }
+    unsafe {
+        if may_be_large(pointer) {
+            forget_content(pointer);
+        }
+        jemalloc::free(pointer);
+    }
     new
 }
 

@@ -151,11 +151,6 @@ pub fn is_set_here() -> bool {
     limits().is_some()
 }
 
-/// Whether writable memory of the program's is held to a limit.
-pub fn bounds_data() -> bool {
-    limits().is_some_and(|limits| limits.own[1] != u64::MAX || limits.data_of_all != u64::MAX)
-}
-
 /// Whether the program's own memory may grow: no limit that it set is in the way. What `growth` computes is asked for only if there is one.
 ///
 /// # Errors

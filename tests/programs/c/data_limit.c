@@ -6,7 +6,6 @@
  *        data_limit spread MEBIBYTES limits itself to so much, and uses a little of each 4 GiB of a reservation
  *        data_limit move MEBIBYTES   has a mapping of so much grow by a quarter where it must move, and move where it may only be read
  *        data_limit threads          starts threads until it is refused, and goes on
- *        data_limit again MEBIBYTES  frees so much of the heap, maps it, and has it on the heap again
  *        data_limit refused          is refused mappings that other tables would be needed for, and goes on
  *        data_limit unseen           is refused a mapping below a limit that only the kernel knows, and goes on
  *        data_limit end MEBIBYTES    maps so much, has libc's heap take the rest, and uses the mapping */
@@ -197,25 +196,6 @@ static int start_threads(void) {
     return 0;
 }
 
-static int again(uint64_t mebibytes) {
-    for (int round = 0; round < 3; round++) {
-        uint64_t *heap = malloc(mebibytes << 20);
-        printf("heap: %d\n", heap != NULL);
-        if (!heap) return 98;
-        fill(heap, mebibytes * 256, round);
-        verify(heap, mebibytes * 256, round, "heap");
-        free(heap);
-        uint64_t *memory = map(mebibytes);
-        printf("mapped: %d\n", memory != NULL);
-        if (!memory) return 98;
-        fill(memory, mebibytes * 256, round + 10);
-        verify(memory, mebibytes * 256, round + 10, "mapping");
-        munmap(memory, mebibytes << 20);
-    }
-    puts("done");
-    return 0;
-}
-
 /* What is refused leaves nothing behind. Natively the second one costs nothing; here it may be refused. */
 static int refused(void) {
     uint64_t before = data_kib();
@@ -271,7 +251,6 @@ int main(int argc, char **argv) {
     if (argc > 2 && strcmp(argv[1], "raise") == 0) return raise_limit(strtoull(argv[2], NULL, 10));
     if (argc > 2 && strcmp(argv[1], "spread") == 0) return spread(strtoull(argv[2], NULL, 10));
     if (argc > 2 && strcmp(argv[1], "move") == 0) return move(strtoull(argv[2], NULL, 10));
-    if (argc > 2 && strcmp(argv[1], "again") == 0) return again(strtoull(argv[2], NULL, 10));
     if (argc > 2 && strcmp(argv[1], "end") == 0) return end(strtoull(argv[2], NULL, 10));
     if (argc > 1 && strcmp(argv[1], "threads") == 0) return start_threads();
     if (argc > 1 && strcmp(argv[1], "refused") == 0) return refused();

@@ -130,7 +130,8 @@ impl Places<'_> {
         moved.map_err(|refused| {
             if refused == Refused::Between {
                 self.pager.end_with(
-                    "a mapping that grows by a move (mremap) reached the limit on writable memory (ulimit -d), and could not go back: give more",
+                    "a mapping that moves (mremap) has reached the limit on writable memory (ulimit -d), and cannot go back: \
+                     give more",
                 );
             }
             libc::ENOMEM

@@ -23,7 +23,6 @@ pub fn trials() -> Vec<Trial> {
             suite::trial(name("spread"), skips::no_userfaultfd, move || spread(path)),
             suite::trial(name("move"), skips::no_userfaultfd, move || moves(path)),
             suite::trial(name("threads"), skips::no_userfaultfd, move || threads(path)),
-            suite::trial(name("again"), skips::no_userfaultfd, move || again(path)),
             suite::trial(name("refused"), skips::no_userfaultfd, move || refused(path)),
             suite::trial(name("unseen"), skips::no_userfaultfd, move || unseen(path)),
             suite::trial(name("end"), skips::no_userfaultfd, move || end(path)),
@@ -139,11 +138,6 @@ fn moves(path: &str) -> Result<()> {
 fn threads(path: &str) -> Result<()> {
     let printed = "refused: Resource temporarily unavailable\nanother: 2\nagain: 0\ndone\n";
     as_natively(path, &["threads"], 512 * MIB, printed)
-}
-
-/// What was freed of the heap may be mapped: it is more than half of the limit.
-fn again(path: &str) -> Result<()> {
-    as_natively(path, &["again", "280"], 512 * MIB, &format!("{}done\n", "heap: 1\nmapped: 1\n".repeat(3)))
 }
 
 /// Mappings that are refused leave no tables behind.
