@@ -17,9 +17,9 @@ use crate::sys::sync::{Mutex, MutexGuard};
 use crate::sys::thread;
 use hinterland_abi::{ACTIVITIES_MAX, ActivityRow, Counter, Ledger, ProcessRow, REGION_PAGES};
 use hinterland_paging::Step;
-use hinterland_policy::tape::{PageLocalities, PageLocality, TapeFigures, Tapes};
+use hinterland_policy::tape::{PageLocalities, PageLocality, TapeStatistics, Tapes};
 use hinterland_policy::{
-    Arbiter, BlockFigures, Blocks, Choice, DemandLoad, Granularity, HintBatch, HintFigures, InFlight, Pattern,
+    Arbiter, BlockStatistics, Blocks, Choice, DemandLoad, Granularity, HintBatch, HintStatistics, InFlight, Pattern,
     Prefetch, PrefetchWindow, Recent, Request, Source, Thread, Wanted,
 };
 use hinterland_sys::Fault;
@@ -125,7 +125,7 @@ impl PrefetchDriver {
         if requests.arbiter.asks_for_blocks() {
             note_blocks(row, &requests.arbiter);
         }
-        if let Some(figures) = requests.arbiter.tape_figures() {
+        if let Some(figures) = requests.arbiter.tape_statistics() {
             note_tapes(row, &figures);
         }
         let window = wanted.window;
@@ -342,7 +342,7 @@ impl PageLocalities for PrefetchDriver {
 
 /// Writes what blocks have led to; the caller holds the lock.
 fn note_blocks(row: &ProcessRow, arbiter: &Arbiter) {
-    let BlockFigures { asked, pages, used, page_first, full, unused, size } = arbiter.block_figures();
+    let BlockStatistics { asked, pages, used, page_first, full, unused, size } = arbiter.block_statistics();
     row.blocks_asked.store(asked, Relaxed);
     row.block_pages.store(pages, Relaxed);
     row.block_used_pages.store(used, Relaxed);
@@ -353,11 +353,12 @@ fn note_blocks(row: &ProcessRow, arbiter: &Arbiter) {
 }
 
 /// Writes what tapes did; the caller holds the lock.
-fn note_tapes(row: &ProcessRow, figures: &TapeFigures) {
-    let TapeFigures { batches, pages, left, left_at, resumed, beside, early, threads, threads_without, .. } = *figures;
-    row.tape_phases.store(figures.phases, Relaxed);
-    row.tape_phases_begun.store(figures.phases_begun, Relaxed);
-    row.tape_phases_given_up.store(figures.phases_given_up, Relaxed);
+fn note_tapes(row: &ProcessRow, statistics: &TapeStatistics) {
+    let TapeStatistics { batches, pages, left, left_at, resumed, beside, early, threads, threads_without, .. } =
+        *statistics;
+    row.tape_phases.store(statistics.phases, Relaxed);
+    row.tape_phases_begun.store(statistics.phases_begun, Relaxed);
+    row.tape_phases_given_up.store(statistics.phases_given_up, Relaxed);
     row.tape_batches.store(batches, Relaxed);
     row.tape_pages.store(pages, Relaxed);
     row.tape_left.store(left, Relaxed);
@@ -374,7 +375,7 @@ fn note_tapes(row: &ProcessRow, figures: &TapeFigures) {
 
 /// Writes what hints of a site led to; the caller holds the lock.
 fn note_site(row: &ProcessRow, arbiter: &Arbiter, site: u16) {
-    let (HintFigures { fetched, used, unused, refused }, has_lost) = arbiter.hint_figures(site);
+    let (HintStatistics { fetched, used, unused, refused }, has_lost) = arbiter.hint_statistics(site);
     let Some(row) = row.hint_sites.get(usize::from(site)) else { return };
     row.fetched_pages.store(fetched, Relaxed);
     row.used_pages.store(used, Relaxed);

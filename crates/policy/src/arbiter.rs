@@ -13,10 +13,10 @@
 //!
 //! What should leave comes from the same tapes, by the eviction policy that [`Arbiter::following`] returns.
 
-use crate::tape::{ByTape, PageLocalities, SharedHolds, TapeFigures, TapeProgress, Tapes};
+use crate::tape::{ByTape, PageLocalities, SharedHolds, TapeProgress, TapeStatistics, Tapes};
 use crate::{
-    Block, BlockFigures, BlockSource, Blocks, Choice, DemandLoad, EvictionPolicy, Granularity, HintBatch, HintFigures,
-    HintSource, InFlight, Prefetch, PrefetchWindow, Prefetcher, Request, Source, Thread, WindowBound,
+    Block, BlockSource, BlockStatistics, Blocks, Choice, DemandLoad, EvictionPolicy, Granularity, HintBatch,
+    HintSource, HintStatistics, InFlight, Prefetch, PrefetchWindow, Prefetcher, Request, Source, Thread, WindowBound,
 };
 use hinterland_units::{LinkEstimate, PageNo};
 
@@ -173,9 +173,9 @@ impl Arbiter {
         self.blocks.forget_figures();
     }
 
-    /// See [`BlockSource::figures`].
-    pub fn block_figures(&self) -> BlockFigures {
-        self.blocks.figures()
+    /// See [`BlockSource::statistics`].
+    pub fn block_statistics(&self) -> BlockStatistics {
+        self.blocks.statistics()
     }
 
     /// `page`, which was fetched ahead and waited unmapped, is used; with those that are taken for used with it, `pages` pages.
@@ -213,9 +213,9 @@ impl Arbiter {
         self.hints.hinted(site, pages)
     }
 
-    /// See [`HintSource::figures`].
-    pub fn hint_figures(&self, site: u16) -> (HintFigures, bool) {
-        self.hints.figures(site)
+    /// See [`HintSource::statistics`].
+    pub fn hint_statistics(&self, site: u16) -> (HintStatistics, bool) {
+        self.hints.statistics(site)
     }
 
     /// See [`HintSource::link`].
@@ -239,8 +239,8 @@ impl Arbiter {
     }
 
     /// What was done by tapes; `None`: none is followed.
-    pub fn tape_figures(&self) -> Option<TapeFigures> {
-        self.tapes.as_ref().map(Tapes::figures)
+    pub fn tape_statistics(&self) -> Option<TapeStatistics> {
+        self.tapes.as_ref().map(Tapes::statistics)
     }
 
     /// See [`Tapes::begin_interval`]; false: there are no tapes.

@@ -118,7 +118,7 @@ pub enum DemandLoad {
 
 /// What blocks have led to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct BlockFigures {
+pub struct BlockStatistics {
     /// Blocks that were asked for.
     pub asked: u64,
     /// Pages that came with them.
@@ -172,14 +172,14 @@ pub struct BlockSource {
     blocks: Blocks,
     /// By region number modulo their number.
     regions: Vec<Region>,
-    figures: BlockFigures,
+    statistics: BlockStatistics,
 }
 
 impl BlockSource {
     /// One that selects so.
     pub fn new(blocks: impl Into<Blocks>) -> BlockSource {
         let mut source =
-            BlockSource { blocks: Blocks::default(), regions: Vec::new(), figures: BlockFigures::default() };
+            BlockSource { blocks: Blocks::default(), regions: Vec::new(), statistics: BlockStatistics::default() };
         source.set(blocks.into());
         source
     }
@@ -206,7 +206,7 @@ impl BlockSource {
     fn size(&mut self, link: &LinkEstimate, local_pages: u64) -> u32 {
         let size =
             self.blocks.pages.map_or_else(|| size(link, local_pages), |pages| bounded_block_pages(pages, local_pages));
-        self.figures.size = size;
+        self.statistics.size = size;
         size
     }
 
@@ -233,7 +233,7 @@ impl BlockSource {
             Granularity::Auto if is_asked && !page_buffer_is_emptier() => DemandLoad::WithAsked,
             Granularity::Auto => DemandLoad::Alone,
         };
-        self.figures.page_first += u64::from(is_asked && load == DemandLoad::Alone);
+        self.statistics.page_first += u64::from(is_asked && load == DemandLoad::Alone);
         load
     }
 
@@ -262,7 +262,7 @@ impl BlockSource {
                     let region = self.region(page);
                     region.demands += 1;
                     if region.demands < PROBE_EVERY {
-                        self.figures.unused += 1;
+                        self.statistics.unused += 1;
                         return None;
                     }
                     region.demands = 0;
@@ -271,18 +271,18 @@ impl BlockSource {
             },
         };
         let has_room = block_pages == 0 || block_pages + pages <= room(link);
-        self.figures.full += u64::from(!has_room);
+        self.statistics.full += u64::from(!has_room);
         has_room.then(|| self.ask(Block::around(page, pages)))
     }
 
     fn ask(&mut self, block: Block) -> Block {
-        self.figures.asked += 1;
+        self.statistics.asked += 1;
         block
     }
 
     /// So many pages of a block have come, all of it or a part.
     pub fn arrived(&mut self, block: Block, pages: u32) {
-        self.figures.pages += u64::from(pages);
+        self.statistics.pages += u64::from(pages);
         if self.is_off() || pages == 0 {
             return;
         }
@@ -299,7 +299,7 @@ impl BlockSource {
 
     /// A page that came with a block is used.
     pub fn used(&mut self, page: PageNo) {
-        self.figures.used += 1;
+        self.statistics.used += 1;
         if self.is_off() {
             return;
         }
@@ -310,13 +310,13 @@ impl BlockSource {
     }
 
     /// What blocks have led to.
-    pub fn figures(&self) -> BlockFigures {
-        self.figures
+    pub fn statistics(&self) -> BlockStatistics {
+        self.statistics
     }
 
     /// They count from here on: in the child of a fork.
     pub fn forget_figures(&mut self) {
-        self.figures = BlockFigures::default();
+        self.statistics = BlockStatistics::default();
     }
 
     fn region(&mut self, page: PageNo) -> &mut Region {
@@ -425,8 +425,9 @@ mod tests {
         let mut blocks = BlockSource::new(Granularity::Auto);
         learn(&mut blocks, 0, 8, 0, &link);
         assert_eq!(learn(&mut blocks, 8, 1280, 0, &link), 10);
-        let figures = BlockFigures { asked: 18, pages: 18 * 3, unused: 1270, size: 8, ..BlockFigures::default() };
-        assert_eq!(blocks.figures(), figures, "of the smallest ones");
+        let statistics =
+            BlockStatistics { asked: 18, pages: 18 * 3, unused: 1270, size: 8, ..BlockStatistics::default() };
+        assert_eq!(blocks.statistics(), statistics, "of the smallest ones");
         let needed = (1..).find(|_| {
             learn(&mut blocks, 0, 128, 3, &link);
             blocks.regions[0].pays(false) == Some(true)
@@ -445,7 +446,7 @@ mod tests {
             pages += block.pages;
         }
         assert_eq!((pages, room(&link)), (64, 124), "62 pages are on their way in a delay; one block always fits");
-        let BlockFigures { asked, full, unused, .. } = blocks.figures();
+        let BlockStatistics { asked, full, unused, .. } = blocks.statistics();
         assert_eq!((asked, full, unused), (1, 1, 0), "the second one is counted as refused");
     }
 
@@ -475,7 +476,7 @@ mod tests {
         for (demands, is_asked) in [(0, true), (6, true), (7, true), (0, false)] {
             source.choose_load(PageNo(9), InFlight { demands, lanes: 8, block_pages: 8, is_asked }, &link, LOCAL);
         }
-        assert_eq!(source.figures().page_first, 2, "of those whose block waits, the ones that come alone");
+        assert_eq!(source.statistics().page_first, 2, "of those whose block waits, the ones that come alone");
         assert_eq!(choose_load(Granularity::Block, 0, 8, true), DemandLoad::WithAsked);
         assert_eq!(choose_load(Granularity::Block, 0, 0, false), DemandLoad::With(Block::around(PageNo(9), 8)));
         assert_eq!(

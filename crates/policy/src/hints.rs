@@ -24,7 +24,7 @@ const PROBE_EVERY: u32 = 16;
 
 /// What hints of a site have led to, in pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct HintFigures {
+pub struct HintStatistics {
     /// That came because hints name them.
     pub fetched: u64,
     /// Of those, used: observed by key pages, inferred beside them.
@@ -37,7 +37,7 @@ pub struct HintFigures {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Site {
-    figures: HintFigures,
+    statistics: HintStatistics,
     /// Pages that were asked for since the last key page.
     since_key: u32,
     /// Pages that have come without a key page of their batch's, and for which none that waits answers yet.
@@ -86,7 +86,7 @@ impl HintSource {
         let of = self.site(site);
         of.batches = of.batches.wrapping_add(1);
         if of.has_lost && !of.batches.is_multiple_of(PROBE_EVERY) {
-            of.figures.refused += u64::from(count);
+            of.statistics.refused += u64::from(count);
             return None;
         }
         let is_known = of.used + of.unused >= KEYS_KNOWN && !of.has_lost;
@@ -102,7 +102,7 @@ impl HintSource {
     /// So many pages of a batch have come; the others were there before, or found no frames.
     pub fn arrived(&mut self, batch: &HintBatch, pages: u32) {
         let of = self.site(batch.site);
-        of.figures.fetched += u64::from(pages);
+        of.statistics.fetched += u64::from(pages);
     }
 
     /// So many pages of a site's batches were mapped, and no key page of their own answers for them.
@@ -118,7 +118,7 @@ impl HintSource {
     /// A key page of a site was used; with those mapped before it, `pages` pages.
     pub fn used(&mut self, site: u16, pages: u32) {
         let of = self.site(site);
-        of.figures.used += u64::from(pages);
+        of.statistics.used += u64::from(pages);
         of.used += 1;
         of.judge();
     }
@@ -126,14 +126,14 @@ impl HintSource {
     /// A key page of a site was dropped without a use; with those mapped before it, `pages` pages.
     pub fn wasted(&mut self, site: u16, pages: u32) {
         let of = self.site(site);
-        of.figures.unused += u64::from(pages);
+        of.statistics.unused += u64::from(pages);
         of.unused += 1;
         of.judge();
     }
 
     /// What a site's hints have led to, and whether it has lost.
-    pub fn figures(&self, site: u16) -> (HintFigures, bool) {
-        self.sites.get(usize::from(site)).map_or_else(Default::default, |of| (of.figures, of.has_lost))
+    pub fn statistics(&self, site: u16) -> (HintStatistics, bool) {
+        self.sites.get(usize::from(site)).map_or_else(Default::default, |of| (of.statistics, of.has_lost))
     }
 
     /// A load of `pages` pages took `ns` nanoseconds.
@@ -178,9 +178,9 @@ mod tests {
         }
         let keys = (0..32).filter(|at| hints.hinted(3, &pages(1000 + at * 4, 4)).unwrap().key.is_some()).count();
         assert_eq!(keys, 2, "one in 64, once the site is known");
-        let (figures, lost) = hints.figures(3);
-        assert_eq!((figures.fetched, figures.used, figures.refused, lost), (80, 128, 0, false));
-        assert_eq!(hints.figures(9), Default::default());
+        let (statistics, lost) = hints.statistics(3);
+        assert_eq!((statistics.fetched, statistics.used, statistics.refused, lost), (80, 128, 0, false));
+        assert_eq!(hints.statistics(9), Default::default());
     }
 
     #[test]
@@ -196,7 +196,7 @@ mod tests {
         let pages = 2 + hints.answers_for(1);
         assert!(batch.key.is_some() && pages == 2);
         hints.used(1, pages);
-        assert_eq!((hints.figures(1).0.used, hints.figures(1).0.fetched), (2, 2));
+        assert_eq!((hints.statistics(1).0.used, hints.statistics(1).0.fetched), (2, 2));
     }
 
     #[test]
@@ -214,7 +214,7 @@ mod tests {
         }
         let pages = 16 + hints.answers_for(1);
         hints.used(1, pages);
-        assert_eq!((hints.figures(1).0.used, hints.figures(1).0.fetched), (61, 61));
+        assert_eq!((hints.statistics(1).0.used, hints.statistics(1).0.fetched), (61, 61));
     }
 
     #[test]
@@ -227,13 +227,13 @@ mod tests {
             hints.used(2, 16);
         }
         assert_eq!([fetched(&mut hints, 1), fetched(&mut hints, 2)], [10, 160], "the other site is not blamed");
-        assert_eq!(hints.figures(1).0.refused, 150);
+        assert_eq!(hints.statistics(1).0.refused, 150);
         assert!((0..160).filter_map(|at| hints.hinted(1, &pages(at, 1))).all(|batch| batch.key.is_some()));
         // The program uses what is still fetched for it.
         let needed = (1..)
             .find(|_| {
                 hints.used(1, 1);
-                !hints.figures(1).1
+                !hints.statistics(1).1
             })
             .unwrap();
         assert!(needed <= 32, "{needed} key pages");
@@ -246,7 +246,7 @@ mod tests {
         for _ in 0..200 {
             hints.wasted(0, 1);
             hints.used(0, 1);
-            assert!(!hints.figures(0).1);
+            assert!(!hints.statistics(0).1);
         }
     }
 }

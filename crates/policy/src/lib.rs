@@ -35,7 +35,7 @@ mod zero_ahead;
 pub use arbiter::{Arbiter, Wanted};
 pub use auto::{Auto, REGION_PAGES};
 pub use blocks::{
-    BlockFigures, BlockSource, Blocks, DemandLoad, Granularity, InFlight, SET_BLOCK_PAGES_MAX, bounded_block_pages,
+    BlockSource, BlockStatistics, Blocks, DemandLoad, Granularity, InFlight, SET_BLOCK_PAGES_MAX, bounded_block_pages,
 };
 pub use contract::{
     Arrival, Block, Bounded, Choice, EvictionPolicy, HintBatch, Prefetch, PrefetchWindow, Prefetcher, Request, Source,
@@ -43,7 +43,7 @@ pub use contract::{
 };
 pub use fair_share::{SHARE_FLOOR, fair_level};
 pub use fifo::Fifo;
-pub use hints::{HintFigures, HintSource};
+pub use hints::{HintSource, HintStatistics};
 pub use ideal::{Ideal, Lru, Min, NEVER, NextUses};
 pub use leap::Leap;
 pub use machine_share::{MachineShare, RunMemory};

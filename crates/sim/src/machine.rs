@@ -196,7 +196,7 @@ impl<'a> Machine<'a> {
         let faults = figures.first + figures.minor + figures.prefetch_hits + figures.awaited + figures.major;
         figures.resident = figures.references - faults;
         figures.link_bytes = self.link.bytes();
-        figures.blocks = self.arbiter.block_figures();
+        figures.blocks = self.arbiter.block_statistics();
         figures.cpu_ns = self.work.cpu_ns();
         figures
     }

@@ -1,6 +1,6 @@
 //! What a replay found.
 
-use hinterland_policy::BlockFigures;
+use hinterland_policy::BlockStatistics;
 
 /// Counts and times of one replay.
 ///
@@ -53,7 +53,7 @@ pub struct ReplayStats {
     /// Times that a fault had to evict by itself.
     pub direct_reclaims: u64,
     /// What blocks around demands led to.
-    pub blocks: BlockFigures,
+    pub blocks: BlockStatistics,
     /// Touches that waited for a block instead of the page alone; they are no major ones.
     pub block_faults: u64,
     /// Bytes that the link carried, both ways.

@@ -40,7 +40,7 @@ const BUDGET_PART: u64 = 8;
 
 /// What was done by tapes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct TapeFigures {
+pub struct TapeStatistics {
     /// Batches that were asked for.
     pub batches: u64,
     /// Their pages.

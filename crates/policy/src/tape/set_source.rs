@@ -14,7 +14,7 @@
 //! many. So a wrong tape costs little.
 
 use super::page_set::SetPlace;
-use super::{BUDGET_PART, PageLocalities, PageLocality, PageSet, SharedHolds, TapeFigures, TapeKind, TapeProgress};
+use super::{BUDGET_PART, PageLocalities, PageLocality, PageSet, SharedHolds, TapeKind, TapeProgress, TapeStatistics};
 use crate::{Prefetch, PrefetchWindow, Request, TapeBatch, Thread};
 use hinterland_units::PageNo;
 use std::collections::HashSet;
@@ -118,14 +118,14 @@ pub struct SetSource {
     /// Pages that phases held and that are to be let go, with the phase's number.
     leaving: Vec<(PageNo, usize)>,
     holds: SharedHolds,
-    figures: TapeFigures,
+    statistics: TapeStatistics,
 }
 
 impl SetSource {
     /// Follows these phases.
     pub fn new(phases: impl IntoIterator<Item = PageSet>) -> SetSource {
         let phases: Vec<PageSet> = phases.into_iter().collect();
-        let figures = TapeFigures { phases: phases.len() as u64, ..TapeFigures::default() };
+        let statistics = TapeStatistics { phases: phases.len() as u64, ..TapeStatistics::default() };
         SetSource {
             phases,
             present: None,
@@ -134,7 +134,7 @@ impl SetSource {
             needed: NEEDED.0,
             leaving: Vec::new(),
             holds: SharedHolds::default(),
-            figures,
+            statistics,
         }
     }
 
@@ -200,7 +200,7 @@ impl SetSource {
         self.leave(is_wrong);
         self.present = Some(Present { phase, ..Present::default() });
         self.next = phase + 1;
-        self.figures.phases_begun += 1;
+        self.statistics.phases_begun += 1;
     }
 
     /// The present phase ends: its pages may leave, those of later phases before those of earlier ones. In a loop of phases these are needed
@@ -211,7 +211,7 @@ impl SetSource {
         self.candidate = None;
         let (least, most) = NEEDED;
         self.needed = if is_wrong { self.needed * 2 } else { self.needed / 2 }.clamp(least, most);
-        self.figures.phases_given_up += u64::from(is_wrong);
+        self.statistics.phases_given_up += u64::from(is_wrong);
     }
 
     /// Lets pages of phases go that have ended, some at a time.
@@ -256,8 +256,8 @@ impl SetSource {
             present.on_way.push(OnWay { first: pages[0], last: key, pages: pages.len() as u64 });
             present.keys.insert(key);
             present.keys_asked += 1;
-            self.figures.batches += 1;
-            self.figures.pages += pages.len() as u64;
+            self.statistics.batches += 1;
+            self.statistics.pages += pages.len() as u64;
             out.push(Prefetch::Batch(TapeBatch { pages: pages.into(), key: Some(key), thread: 0 }));
         }
     }
@@ -268,8 +268,8 @@ impl TapeKind for SetSource {
         &mut self.holds
     }
 
-    fn figures(&self) -> TapeFigures {
-        self.figures
+    fn statistics(&self) -> TapeStatistics {
+        self.statistics
     }
 
     /// The prefetcher is to hear of the request, too.

@@ -17,8 +17,8 @@ fn scattered(pages: Range<u32>) -> impl Iterator<Item = u32> {
     (0..count).map(move |at| first + at * 617 % count)
 }
 
-fn figures(arbiter: &Arbiter) -> TapeFigures {
-    arbiter.tape_figures().unwrap()
+fn statistics(arbiter: &Arbiter) -> TapeStatistics {
+    arbiter.tape_statistics().unwrap()
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn a_phase_begins_with_two_requests_and_its_set_comes_in_bounded_batches() {
             }
         }
         assert!(world.majors - majors <= 4, "{} major faults", world.majors - majors);
-        let TapeFigures { phases, phases_begun, phases_given_up, .. } = figures(&arbiter);
+        let TapeStatistics { phases, phases_begun, phases_given_up, .. } = statistics(&arbiter);
         assert_eq!((phases, phases_begun, phases_given_up), (3, phase + 1, 0));
     }
     let mut fetched = world.fetched.clone();
@@ -117,7 +117,7 @@ fn a_wrong_set_is_given_up_and_asks_for_little() {
         (0..500).for_each(|at| drop(world.touch(&mut arbiter, 1, 10_000 + first + at)));
         assert!((1..=512).contains(&world.fetched.len()), "{} pages, an eighth of local memory", world.fetched.len());
     }
-    let TapeFigures { phases_begun, phases_given_up, .. } = figures(&arbiter);
+    let TapeStatistics { phases_begun, phases_given_up, .. } = statistics(&arbiter);
     assert_eq!((phases_begun, phases_given_up), (1, 1), "two requests are no proof any more");
 }
 
@@ -136,7 +136,12 @@ fn random_requests_ask_for_little() {
         world.remote.extend(&world.fetched[before..]);
         world.keys.clear();
     }
-    assert!(world.fetched.len() < 2_500, "{} pages for 100,000 requests, {:?}", world.fetched.len(), figures(&arbiter));
+    assert!(
+        world.fetched.len() < 2_500,
+        "{} pages for 100,000 requests, {:?}",
+        world.fetched.len(),
+        statistics(&arbiter)
+    );
 }
 
 #[test]
@@ -147,7 +152,7 @@ fn a_phase_that_is_passed_over_does_not_keep_the_next_from_beginning() {
     let majors = world.majors;
     scattered(2_000..2_500).for_each(|page| drop(world.touch(&mut arbiter, 1, page)));
     assert!(world.majors - majors <= 6, "{}", world.majors - majors);
-    assert_eq!((figures(&arbiter).phases_begun, figures(&arbiter).phases_given_up), (2, 0));
+    assert_eq!((statistics(&arbiter).phases_begun, statistics(&arbiter).phases_given_up), (2, 0));
 }
 
 #[test]
@@ -159,9 +164,9 @@ fn in_a_loop_the_nearer_phase_begins_though_a_later_one_has_more_of_its_pages() 
     let (mut arbiter, _policy) = Arbiter::following(prefetcher, policy, SetSource::new(sets));
     let mut world = World { budget_pages: 4_096, ..World::new(2_000) };
     [400, 0, 1].into_iter().for_each(|page| drop(world.touch(&mut arbiter, 1, page)));
-    assert_eq!(figures(&arbiter).phases_begun, 1);
+    assert_eq!(statistics(&arbiter).phases_begun, 1);
     scattered(1_000..1_500).for_each(|page| drop(world.touch(&mut arbiter, 1, page)));
-    assert_eq!(figures(&arbiter).phases_begun, 2, "the second one, which follows the first alone");
+    assert_eq!(statistics(&arbiter).phases_begun, 2, "the second one, which follows the first alone");
 }
 
 #[test]
@@ -206,6 +211,6 @@ fn an_interval_is_followed_and_nothing_between_nor_in_a_forked_child() {
     assert!(arbiter.begin_interval(3, true));
     assert!(walk(&mut arbiter, 1_100..1_500) <= 4);
     arbiter.end_tapes();
-    assert!(arbiter.tape_figures().is_none());
+    assert!(arbiter.tape_statistics().is_none());
     assert_eq!(walk(&mut arbiter, 5_000..5_100), 100);
 }

@@ -6,8 +6,8 @@
 
 use super::cursor::Cursor;
 use super::{
-    BUDGET_PART, PageLocalities, PageLocality, SharedHolds, TapeArrival, TapeDeparture, TapeFigures, TapeKind,
-    TapeLookahead, ThreadTape,
+    BUDGET_PART, PageLocalities, PageLocality, SharedHolds, TapeArrival, TapeDeparture, TapeKind, TapeLookahead,
+    TapeStatistics, ThreadTape,
 };
 use crate::{Prefetch, PrefetchWindow, Request, TapeBatch, Thread};
 use hinterland_units::PageNo;
@@ -132,7 +132,7 @@ pub struct TapeSource {
     batched: HashMap<PageNo, BatchedPage>,
     holds: SharedHolds,
     lookahead: TapeLookahead,
-    figures: TapeFigures,
+    statistics: TapeStatistics,
 }
 
 impl TapeSource {
@@ -148,7 +148,7 @@ impl TapeSource {
             batched: HashMap::new(),
             holds: SharedHolds::default(),
             lookahead,
-            figures: TapeFigures::default(),
+            statistics: TapeStatistics::default(),
         }
     }
 
@@ -185,13 +185,13 @@ impl TapeSource {
             self.assignments.insert(thread, TapeAssignment::Tape(index));
             self.taken[index] = true;
             self.following += 1;
-            self.figures.threads += 1;
+            self.statistics.threads += 1;
             return Some(index);
         }
         let is_without = requests >= FIRST_REQUESTS || free.is_empty();
         self.assignments
             .insert(thread, if is_without { TapeAssignment::Without } else { TapeAssignment::Looking(requests) });
-        self.figures.threads_without += u64::from(is_without);
+        self.statistics.threads_without += u64::from(is_without);
         None
     }
 
@@ -265,7 +265,7 @@ impl TapeSource {
         }
         if found.is_none() && request == Request::Major {
             // The plan has it in local memory, and it left early for the budget's sake: no sign of another way, as long as the thread goes on.
-            *(if is_held { &mut self.figures.early } else { &mut self.figures.beside }) += 1;
+            *(if is_held { &mut self.statistics.early } else { &mut self.statistics.beside }) += 1;
             if is_held && track.held_faults < cursor.ahead_pages.max(MISSES_MIN) {
                 track.held_faults += 1;
                 return;
@@ -285,8 +285,8 @@ impl TapeSource {
         }
         if track.misses >= misses_max(cursor) {
             track.needed = (track.needed * 2).min(CONFIRMED_MAX);
-            self.figures.left += 1;
-            self.figures.left_at = Some((cursor.position, page));
+            self.statistics.left += 1;
+            self.statistics.left_at = Some((cursor.position, page));
             self.give_up(index);
             self.holds.lock().suspend(index);
         }
@@ -313,7 +313,7 @@ impl TapeSource {
         }
         if let Some(at) = confirmed(cursor, track, page, |track| (track.reach(), track.needed)) {
             (track.has_left, track.misses, track.searches) = (false, 0, 0);
-            self.figures.resumed += u64::from(!track.rests);
+            self.statistics.resumed += u64::from(!track.rests);
             self.pass(index, at);
         }
     }
@@ -395,8 +395,8 @@ impl TapeSource {
             if pages.is_empty() {
                 continue;
             }
-            self.figures.batches += 1;
-            self.figures.pages += pages.len() as u64;
+            self.statistics.batches += 1;
+            self.statistics.pages += pages.len() as u64;
             let thread = u32::try_from(index).unwrap_or(u32::MAX);
             out.push(Prefetch::Batch(TapeBatch { pages: pages.into(), key, thread }));
         }
@@ -461,8 +461,8 @@ impl TapeKind for TapeSource {
         &mut self.holds
     }
 
-    fn figures(&self) -> TapeFigures {
-        self.figures
+    fn statistics(&self) -> TapeStatistics {
+        self.statistics
     }
 
     fn requested(

@@ -1,6 +1,6 @@
 //! The tape of a program, of either kind, as one source of the arbiter: what it holds, and in which of the program's intervals it is followed.
 
-use super::{PageLocalities, SharedHolds, TapeFigures, TapeProgress};
+use super::{PageLocalities, SharedHolds, TapeProgress, TapeStatistics};
 use crate::{Prefetch, PrefetchWindow, Request, Thread};
 use hinterland_units::PageNo;
 
@@ -10,7 +10,7 @@ pub trait TapeKind: Send {
     fn holds(&mut self) -> &mut SharedHolds;
 
     /// What was done so far.
-    fn figures(&self) -> TapeFigures;
+    fn statistics(&self) -> TapeStatistics;
 
     /// A thread requests a page; appends what its tape asks for. `zeros`: where zeros are about to be mapped for its first touches.
     fn requested(
@@ -56,9 +56,9 @@ impl Tapes {
         *self.kind.holds() = holds.clone();
     }
 
-    /// See [`TapeKind::figures`].
-    pub fn figures(&self) -> TapeFigures {
-        self.kind.figures()
+    /// See [`TapeKind::statistics`].
+    pub fn statistics(&self) -> TapeStatistics {
+        self.kind.statistics()
     }
 
     /// See [`TapeKind::requested`].

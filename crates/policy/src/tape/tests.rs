@@ -117,7 +117,7 @@ fn a_thread_faults_once_in_a_batch_and_its_pages_are_asked_for_in_time() {
         // What was used 50 arrivals before the last that was asked for may leave.
         policy.arrived(PageNo(page), Arrival::Demand);
     }
-    let figures = arbiter.tape_figures().unwrap();
+    let figures = arbiter.tape_statistics().unwrap();
     assert_eq!((world.majors, faults, figures.batches, figures.left), (1, 501, 500, 0));
     assert_eq!((figures.pages, figures.threads), (4_999, 1));
     let mut out = Vec::new();
@@ -131,7 +131,7 @@ fn a_key_page_that_another_thread_takes_is_passed_on() {
     let mut world = World::new(20_000);
     world.touch(&mut arbiter, 1, 0);
     world.touch(&mut arbiter, 2, 10_000);
-    assert_eq!(arbiter.tape_figures().unwrap().threads, 2);
+    assert_eq!(arbiter.tape_statistics().unwrap().threads, 2);
     // The second one takes all key pages of the first.
     for _ in 0..4 {
         let key = world.keys.iter().copied().find(|page| *page < 2_000).unwrap();
@@ -141,7 +141,7 @@ fn a_key_page_that_another_thread_takes_is_passed_on() {
     let before = world.majors;
     (1..2_000).for_each(|page| drop(world.touch(&mut arbiter, 1, page)));
     (10_001..12_000).for_each(|page| drop(world.touch(&mut arbiter, 2, page)));
-    assert_eq!((world.majors - before, arbiter.tape_figures().unwrap().left), (0, 0));
+    assert_eq!((world.majors - before, arbiter.tape_statistics().unwrap().left), (0, 0));
 }
 
 #[test]
@@ -153,14 +153,14 @@ fn a_thread_that_leaves_its_tape_has_the_prefetcher_and_comes_back() {
     let asked = |wanted: Option<Wanted>| wanted.is_some_and(|wanted| wanted.window.is_some());
     let by_prefetcher = (10_000..12_000).filter(|page| asked(world.touch(&mut arbiter, 1, *page))).count();
     assert!(by_prefetcher > 10, "{by_prefetcher} windows");
-    let figures = arbiter.tape_figures().unwrap();
+    let figures = arbiter.tape_statistics().unwrap();
     assert_eq!((figures.left, figures.resumed), (1, 0));
     let (position, page) = figures.left_at.unwrap();
     assert!((2_900..3_000).contains(&position) && (10_000..12_000).contains(&page.0), "{position} {page}");
     // It goes on a bit further, past what was fetched.
     let before = world.majors;
     on_tape[1_200..].iter().for_each(|page| drop(world.touch(&mut arbiter, 1, *page)));
-    let figures = arbiter.tape_figures().unwrap();
+    let figures = arbiter.tape_statistics().unwrap();
     assert_eq!((figures.left, figures.resumed), (1, 1));
     assert!(world.majors - before < 20, "{} major faults until it was found", world.majors - before);
 }
@@ -173,10 +173,10 @@ fn a_thread_that_was_away_for_long_is_found_far_on() {
     let on_tape: Vec<u32> = scattered(60_000).collect();
     on_tape[..1_000].iter().for_each(|page| drop(world.touch(&mut arbiter, 1, *page)));
     (100_000..130_000).for_each(|page| drop(world.touch(&mut arbiter, 1, page)));
-    assert_eq!(arbiter.tape_figures().unwrap().left, 1);
+    assert_eq!(arbiter.tape_statistics().unwrap().left, 1);
     let before = world.majors;
     on_tape[31_000..].iter().for_each(|page| drop(world.touch(&mut arbiter, 1, *page)));
-    let figures = arbiter.tape_figures().unwrap();
+    let figures = arbiter.tape_statistics().unwrap();
     assert_eq!((figures.left, figures.resumed), (1, 1));
     assert!(world.majors - before < 400, "{} major faults until it was found", world.majors - before);
 }
@@ -198,7 +198,7 @@ fn a_thread_that_was_away_is_not_taken_for_being_in_a_later_round() {
             }
         }
     }
-    let figures = arbiter.tape_figures().unwrap();
+    let figures = arbiter.tape_statistics().unwrap();
     assert_eq!((figures.left, figures.resumed), (8, 8));
     assert!(figures.pages > 30_000, "{} pages came by the tape", figures.pages);
 }
@@ -220,7 +220,7 @@ fn pages_that_left_early_are_no_sign_of_another_way() {
         world.remote.extend(left.iter().map(|page| page.0));
         let (before, asked) = (world.majors, world.fetched.len());
         pages.for_each(|page| drop(world.touch(&mut arbiter, 1, page)));
-        (world.majors - before, world.fetched.len() - asked, arbiter.tape_figures().unwrap().left)
+        (world.majors - before, world.fetched.len() - asked, arbiter.tape_statistics().unwrap().left)
     };
     assert_eq!((walk(0..500, &[]).0, walk(0..500, &[])), (1, (0, 0, 0)));
     (0..500).for_each(|page| policy.arrived(PageNo(page), Arrival::Demand));
@@ -249,7 +249,7 @@ fn a_thread_that_leaves_its_tape_takes_nothing_from_others_and_finds_what_it_hel
         }
     }
     (30_000..30_020).for_each(|page| drop(world.touch(&mut arbiter, 1, page)));
-    assert_eq!(arbiter.tape_figures().unwrap().left, 1);
+    assert_eq!(arbiter.tape_statistics().unwrap().left, 1);
     let mut gone = Vec::new();
     policy.victims_not_needed_soon(40, &mut gone);
     gone.sort_unstable();
@@ -262,7 +262,7 @@ fn a_thread_that_leaves_its_tape_takes_nothing_from_others_and_finds_what_it_hel
     (160..180).for_each(|page| drop(world.touch(&mut arbiter, 1, page)));
     world.remote.extend(gone.iter().map(|page| page.0));
     gone.iter().for_each(|page| drop(world.touch(&mut arbiter, 1, page.0)));
-    let figures = arbiter.tape_figures().unwrap();
+    let figures = arbiter.tape_statistics().unwrap();
     assert_eq!((figures.left, figures.resumed), (1, 1));
 }
 
@@ -298,7 +298,7 @@ fn behind_the_end_of_its_tape_a_thread_holds_nothing() {
     let spare = spare(&mut policy, 40);
     assert_eq!(spare, (0..40).collect::<Vec<u32>>(), "the policy names them, and none is held");
     assert!(!policy.keeps_neighbours());
-    let figures = arbiter.tape_figures().unwrap();
+    let figures = arbiter.tape_statistics().unwrap();
     assert_eq!((figures.threads, figures.threads_without, figures.left), (1, 0, 0));
 }
 
@@ -317,7 +317,7 @@ fn a_thread_that_passed_the_end_of_its_tape_without_a_fault_holds_nothing() {
         policy.arrived(PageNo(page), Arrival::Demand);
     }
     assert_eq!(spare(&mut policy, 40).len(), 40);
-    let figures = arbiter.tape_figures().unwrap();
+    let figures = arbiter.tape_statistics().unwrap();
     assert_eq!((figures.threads, figures.threads_without, figures.left, figures.resumed), (1, 0, 0, 0));
 }
 
@@ -333,7 +333,7 @@ fn threads_one_after_the_other_follow_their_own_tapes_and_leave_nothing_held() {
             policy.arrived(PageNo(page), Arrival::Demand);
         }
     }
-    let figures = arbiter.tape_figures().unwrap();
+    let figures = arbiter.tape_statistics().unwrap();
     assert_eq!((figures.threads, figures.threads_without, figures.left), (100, 0, 0));
     assert_eq!(world.majors, 100, "each has as many pages ahead as the first");
     assert!(figures.batches < 100 * 120, "{figures:?}");
@@ -353,9 +353,9 @@ fn pages_beside_the_tape_between_two_key_pages_are_no_other_way() {
             beside.by_ref().take(24).for_each(|page| drop(world.touch(&mut arbiter, 1, page)));
         }
     }
-    assert_eq!(arbiter.tape_figures().unwrap().left, 0);
+    assert_eq!(arbiter.tape_statistics().unwrap().left, 0);
     assert_eq!(world.majors, 1 + 200 * 24, "no page of the tape");
-    let figures = arbiter.tape_figures().unwrap();
+    let figures = arbiter.tape_statistics().unwrap();
     assert_eq!((figures.beside, figures.early), (200 * 24, 0));
 }
 
@@ -373,7 +373,7 @@ fn a_page_that_is_late_and_in_its_turn_speaks_for_the_tape() {
             world.touch(&mut arbiter, 1, 5_000 + at);
         }
     }
-    assert_eq!(arbiter.tape_figures().unwrap().left, 0);
+    assert_eq!(arbiter.tape_statistics().unwrap().left, 0);
 }
 
 #[test]
@@ -386,7 +386,7 @@ fn a_thread_that_did_well_since_it_was_back_is_found_as_soon_the_next_time() {
         on_tape.by_ref().take(1_000).for_each(|page| drop(world.touch(&mut arbiter, 1, page)));
         assert!(world.majors - before < 16, "{} faults until it was found, round {round}", world.majors - before);
         beside.by_ref().take(60).for_each(|page| drop(world.touch(&mut arbiter, 1, page)));
-        assert_eq!(arbiter.tape_figures().unwrap().left, round);
+        assert_eq!(arbiter.tape_statistics().unwrap().left, round);
     }
 }
 
@@ -401,7 +401,7 @@ fn two_pages_of_a_later_place_are_no_leap_to_it() {
         }
         world.touch(&mut arbiter, 1, *page);
     }
-    assert_eq!((world.majors, arbiter.tape_figures().unwrap().left), (3, 0));
+    assert_eq!((world.majors, arbiter.tape_statistics().unwrap().left), (3, 0));
 }
 
 #[test]
@@ -418,7 +418,7 @@ fn a_wrong_tape_asks_for_little() {
         world.remote.extend(&world.fetched[before..]);
         world.keys.clear();
     }
-    let figures = arbiter.tape_figures().unwrap();
+    let figures = arbiter.tape_statistics().unwrap();
     assert!(figures.left <= 10 && world.fetched.len() < 2_000, "{figures:?}, {} pages", world.fetched.len());
 }
 
@@ -431,7 +431,7 @@ fn threads_have_the_tapes_on_which_their_pages_are_and_others_none() {
         assert!(world.fetched.contains(&(first + 10)), "thread {thread}");
     }
     (0..200).for_each(|page| drop(world.touch(&mut arbiter, 14, 5_000 + page)));
-    let figures = arbiter.tape_figures().unwrap();
+    let figures = arbiter.tape_statistics().unwrap();
     assert_eq!((figures.threads, figures.threads_without, world.fetched.len()), (3, 1, 3 * 50));
 }
 
@@ -468,7 +468,7 @@ fn a_tape_of_pages_that_another_thread_touches_stays_within_the_eighth() {
         let ahead = world.fetched.iter().filter(|fetched| **fetched > page).count();
         assert!(ahead <= 512, "{ahead} pages at {page}");
     }
-    let figures = arbiter.tape_figures().unwrap();
+    let figures = arbiter.tape_statistics().unwrap();
     assert_eq!((figures.threads, figures.left), (2, 0));
     assert!(world.majors <= 2, "{} major faults", world.majors);
 }
@@ -481,11 +481,11 @@ fn a_forked_child_follows_its_own_tape_or_none() {
     assert!(policy.keeps_neighbours());
     arbiter.end_tapes();
     assert!(world.touch(&mut arbiter, 1, 500).is_some_and(|wanted| wanted.batches.is_empty()));
-    assert!(!policy.keeps_neighbours() && arbiter.tape_figures().is_none());
+    assert!(!policy.keeps_neighbours() && arbiter.tape_statistics().is_none());
     // Its own, from its beginning, is held for the same eviction.
     arbiter.follow(TapeSource::new([tape(600..1_000)], TapeLookahead::default()));
     assert!(world.touch(&mut arbiter, 1, 600).is_some_and(|wanted| !wanted.batches.is_empty()));
-    assert!(policy.keeps_neighbours() && arbiter.tape_figures().is_some_and(|figures| figures.threads == 1));
+    assert!(policy.keeps_neighbours() && arbiter.tape_statistics().is_some_and(|figures| figures.threads == 1));
 }
 
 #[test]
@@ -494,7 +494,7 @@ fn a_process_without_a_tape_may_have_children_with_one() {
     let (mut arbiter, policy) = Arbiter::able_to_follow(prefetcher, policy);
     let mut world = World::new(1_000);
     assert!(world.touch(&mut arbiter, 1, 0).is_some_and(|wanted| wanted.batches.is_empty()));
-    assert!(!policy.keeps_neighbours() && arbiter.tape_figures().is_none());
+    assert!(!policy.keeps_neighbours() && arbiter.tape_statistics().is_none());
     arbiter.follow(TapeSource::new([tape(0..1_000)], TapeLookahead::default()));
     assert!(world.touch(&mut arbiter, 1, 1).is_some_and(|wanted| !wanted.batches.is_empty()));
     assert!(policy.keeps_neighbours());
@@ -513,7 +513,7 @@ fn an_interval_is_followed_from_its_beginning_and_nothing_between() {
         world.majors - majors
     };
     assert_eq!(walk(&mut world, &mut arbiter, 9_000..9_100), 100, "it has not begun");
-    assert_eq!(arbiter.tape_figures().unwrap().threads, 0);
+    assert_eq!(arbiter.tape_statistics().unwrap().threads, 0);
     assert!(arbiter.begin_interval(1, true));
     // It breaks off in the middle.
     assert_eq!(walk(&mut world, &mut arbiter, 0..500), 1);
@@ -528,7 +528,7 @@ fn an_interval_is_followed_from_its_beginning_and_nothing_between() {
     arbiter.end_interval();
     assert!(arbiter.begin_interval(4, true));
     assert_eq!(walk(&mut world, &mut arbiter, 6_000..7_000), 1);
-    let figures = arbiter.tape_figures().unwrap();
+    let figures = arbiter.tape_statistics().unwrap();
     assert_eq!((figures.threads, figures.left), (1, 0));
 }
 

@@ -1,7 +1,7 @@
 //! Blocks around demands beside pages alone: quicker where neighbours are used in no order, and hardly slower anywhere.
 
 use crate::suite;
-use hinterland_policy::BlockFigures;
+use hinterland_policy::BlockStatistics;
 use hinterland_sim::{Granularity, LinkModel, ReplayStats, Setup, Workload, pages_in_order, simulate};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES};
 use rand::rngs::SmallRng;
@@ -41,8 +41,8 @@ fn a_page_that_comes_with_its_neighbours_is_waited_for_once() {
         let [page, block, both, auto] = [Granularity::Page, Granularity::Block, Granularity::Both, Granularity::Auto]
             .map(|granularity| played(&work, 4096, link, granularity));
         assert!(block.block_faults > 0 && both.block_faults == 0, "faults that waited for blocks");
-        assert_eq!(page.blocks, BlockFigures::default());
-        let BlockFigures { asked, pages, used: used_pages, size, .. } = both.blocks;
+        assert_eq!(page.blocks, BlockStatistics::default());
+        let BlockStatistics { asked, pages, used: used_pages, size, .. } = both.blocks;
         assert!(asked > 0 && size >= 4 && (used_pages > 0 || used == 1), "{:?}", both.blocks);
         assert!(used_pages <= pages && pages < asked * 8, "{:?}", both.blocks);
         let ratios = [&block, &both, &auto].map(|figures| ratio(figures, &page));
