@@ -36,7 +36,7 @@ BUCKETS: dict[str, tuple[str, ...]] = {
     "sleeping and waking": ("do_futex", "__x64_sys_futex", "__schedule", "schedule", "try_to_wake_up"),
 }
 # What is part of a compressor's name but decompresses.
-DECOMPRESSION = ("LZ4_decompress", "ZSTD_decompress")
+DECOMPRESSION = ("LZ4_decompress", "ZSTD_decompress", "HUF_decompress", "FSE_decompress")
 ALLOCATOR = ("_rjem_", "arena_", "tcache_", "ticker_", "dlmalloc::")
 LIBRARY = "libhinterland.so"
 OWN_THREADS = "far-"
@@ -48,7 +48,7 @@ HERTZ = 997
 
 
 def is_kernel(where: str) -> bool:
-    return "kernel" in where or where.startswith("[")
+    return where.startswith("[") or where.endswith(".ko")
 
 
 def bucket(stack: list[tuple[str, str]], is_own: bool) -> str:
@@ -90,18 +90,6 @@ def account(script: str) -> dict[str, dict[str, float]]:
     return {threads: {name: round(ns / 1e9, 3) for name, ns in found.most_common()} for threads, found in sums.items()}
 
 
-def cpu_seconds(command: list[str]) -> float:
-    """Processor seconds of the command, natively."""
-    said = subprocess.run([sys.executable, "-c", CPU, *command], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    return float(said.stderr.splitlines()[-1])
-
-
-CPU = """import resource, subprocess, sys
-subprocess.run(sys.argv[1:], check=True)
-used = resource.getrusage(resource.RUSAGE_CHILDREN)
-print(used.ru_utime + used.ru_stime, file=sys.stderr)"""
-
-
 def programs(python: str, directory: Path, scale: float) -> list[Program]:
     held, sql = str(HERE / "held.py"), directory / "sqlite.sql"
     sql.write_text(SQL.split(".shell")[0].format(rows=round(600_000 * scale)))
@@ -110,22 +98,30 @@ def programs(python: str, directory: Path, scale: float) -> list[Program]:
     return [Program("sqlite", ["sqlite3", ":memory:", f".read {sql}"]), *of_python]
 
 
-def measure(launcher: Path, directory: Path, program: Program, percent: int) -> dict:
-    native_seconds, expected, peak = program.run([])
-    native_cpu = cpu_seconds(program.command)
-    local, stats, data = max(peak * percent // 100, LOCAL_MIN), directory / "stats.json", directory / "perf.data"
-    run = [str(launcher), "run", "--quiet", "--local", str(local), "--stats", str(stats), "--"]
+def recorded(directory: Path, program: Program, run: list[str], expected: str) -> dict[str, dict[str, float]]:
+    """The account of a run of the program under `perf record`, behind the command `run`."""
+    data = directory / "perf.data"
     record = ["perf", "record", "-q", "-e", "cpu-clock", "-F", str(HERTZ), "-g", "-o", str(data), "--"]
     _, output, _ = program.run([*record, *run])
     if output != expected:
         raise SystemExit(f"{program.name}: '{output}' instead of '{expected}'")
     fields = ["perf", "script", "--no-inline", "-F", "comm,tid,period,ip,sym,dso", "-i", str(data)]
-    threads = account(subprocess.run(fields, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout)
+    return account(subprocess.run(fields, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout)
+
+
+def measure(launcher: Path, directory: Path, program: Program, percent: int) -> dict:
+    native_seconds, expected, peak = program.run([])
+    native = recorded(directory, program, [], expected).get("faulting", {})
+    local, stats = max(peak * percent // 100, LOCAL_MIN), directory / "stats.json"
+    run = [str(launcher), "run", "--quiet", "--local", str(local), "--stats", str(stats), "--"]
+    threads = recorded(directory, program, run, expected)
     figures = json.loads(stats.read_text())
-    faulting = threads.get("faulting", {})
+    faulting = Counter(threads.get("faulting", {}))
+    # The program has system calls, first touches and an end natively, too.
+    faulting.subtract(native)
     in_faults = sum(seconds for name, seconds in faulting.items() if name not in PROGRAM + BEFORE_THE_CLOCK)
-    before = sum(faulting.get(name, 0) for name in BEFORE_THE_CLOCK)
-    slower = sum(faulting.get(name, 0) for name in PROGRAM) - native_cpu
+    before = sum(faulting[name] for name in BEFORE_THE_CLOCK)
+    slower = sum(faulting[name] for name in PROGRAM)
     waiting = max(figures["stall_seconds"] - in_faults, 0)
     extra = figures["wall_seconds"] - native_seconds
     return {
@@ -133,7 +129,7 @@ def measure(launcher: Path, directory: Path, program: Program, percent: int) -> 
         "local_bytes": local,
         "major_faults": figures["major_faults"],
         "native_seconds": round(native_seconds, 3),
-        "native_cpu_seconds": round(native_cpu, 3),
+        "native_cpu_seconds": round(sum(native.values()), 3),
         "managed_seconds": figures["wall_seconds"],
         "extra_seconds": round(extra, 3),
         "stall_seconds": figures["stall_seconds"],
@@ -145,11 +141,12 @@ def measure(launcher: Path, directory: Path, program: Program, percent: int) -> 
             "not accounted for": round(extra - in_faults - before - waiting - slower, 3),
         },
         "threads": threads,
+        "native": native,
     }
 
 
 def table(row: dict) -> str:
-    """What is measured of a program, for people."""
+    """What is measured of a program, as text."""
     lines = [f"{row['program']}: {row['managed_seconds']:.2f} s, {row['extra_seconds']:.2f} more than natively; {row['major_faults']} major faults"]
     lines += [f"  {name:34} {seconds:8.2f} s  {100 * seconds / (row['extra_seconds'] or 1):5.1f} %" for name, seconds in row["extra"].items()]
     for threads, found in row["threads"].items():

@@ -178,6 +178,7 @@ void SliceCheck::load(LoadInst &load, Walk &walk) const {
 
 // A load ahead of its time in a loop that may be left before.
 void SliceCheck::leftLoad(LoadInst &load, Walk &walk) const {
+  if (load.getPointerAddressSpace() != 0) return walk.refuse("an index is in another address space");
   if (loops_.getLoopFor(load.getParent()) != &loop_ || walk.exact) return walk.refuse("the loop can be left before what its index depends on is read");
   if (mayRelease_) return walk.refuse("the loop can be left, and may release the index before");
   if (isDereferenceableAndAlignedInLoop(&load, &loop_, evolution_, dominators_, &assumptions_)) return;

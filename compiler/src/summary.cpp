@@ -60,9 +60,11 @@ static bool comesBack(Function &function, const LoopInfo &loops, ScalarEvolution
 
 const Summary &Summaries::of(Function &function) {
   auto [made, isNew] = made_.try_emplace(&function);
-  if (!isNew || !function.hasExactDefinition()) return made->second;
+  if (!isNew || function.isDeclaration() || function.isInterposable()) return made->second;
   auto &evolution = manager_.getResult<ScalarEvolutionAnalysis>(function);
-  made->second = {reachesOf(function, evolution), comesBack(function, manager_.getResult<LoopAnalysis>(function), evolution)};
+  // Another file's definition of an inline function touches the same, but may be compiled to end otherwise where its behaviour is undefined.
+  bool isThis = function.hasExactDefinition();
+  made->second = {reachesOf(function, evolution), isThis && comesBack(function, manager_.getResult<LoopAnalysis>(function), evolution)};
   return made->second;
 }
 

@@ -1,7 +1,7 @@
 // What functions do that loops call, as far as it tells what can be fetched ahead: a call that stays a call is not looked into otherwise.
 //
-// What may be touched is used for hints alone; whether a call comes back also for loads ahead of it. What it writes, frees or waits for is told by
-// LLVM's attributes.
+// What may be touched is used for hints alone; whether a call comes back also for loads ahead of it. What it writes, frees or waits for follows
+// from LLVM's attributes.
 #pragma once
 
 #include "llvm/ADT/DenseMap.h"

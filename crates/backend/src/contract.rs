@@ -345,6 +345,12 @@ pub trait Backend: Send + Sync {
         self.copies_cost_ram()
     }
 
+    /// Whether that of a page at one location costs RAM of the run.
+    fn copy_costs_ram(&self, location: Location) -> bool {
+        let _ = location;
+        self.copies_cost_ram()
+    }
+
     /// Pages leave local memory exactly as they are stored. A backend of several tiers may store them in another one, while their bytes are at
     /// hand; their locations stay. The caller holds the pages' busy states.
     fn left_clean(&self, leaving: &[(Location, &PageBytes)]) {

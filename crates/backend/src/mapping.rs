@@ -197,7 +197,8 @@ mod tests {
             unsafe { libc::getrlimit(libc::RLIMIT_DATA, &raw mut before) };
             // SAFETY: a valid limit.
             let set = |limit: &libc::rlimit| unsafe { libc::setrlimit(libc::RLIMIT_DATA, limit) };
-            set(&libc::rlimit { rlim_cur: 0, ..before });
+            // Of 0 the kernel makes the hard limit (`may_expand_vm`).
+            set(&libc::rlimit { rlim_cur: 4096, ..before });
             let refused = !growing.grow(2 * GROWTH_BYTES) && growing.is_refused();
             set(&before);
             let has_grown = growing.grow(2 * GROWTH_BYTES) && !growing.is_refused();

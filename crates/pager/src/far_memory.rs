@@ -65,6 +65,7 @@ impl FarMemory {
         let Some((version, changes)) = ledger.commands.path_changes() else { return false };
         self.seen_changes.store(version, Relaxed);
         paths.change(version, changes);
+        self.copies.paths_changed();
         true
     }
 

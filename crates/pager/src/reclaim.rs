@@ -120,7 +120,7 @@ impl Reclaim {
     /// Under `--ram`, with local memory at its floor: the store itself must shrink. One that was commanded later ends no program.
     fn relieve_ram(&self, beside: ByteCount) {
         let excess = self.local.shared_budget.store_excess(self.pages.row(), beside.0);
-        if excess == 0 || self.shrink_far_memory(excess) {
+        if self.shrink_far_memory(excess) || excess == 0 {
             self.ram_refusals.store(0, Relaxed);
         } else if !self.local.shared_budget.ram_is_commanded()
             && self.ram_refusals.fetch_add(1, Relaxed) >= RAM_REFUSALS_MAX
@@ -133,9 +133,9 @@ impl Reclaim {
         }
     }
 
-    /// Has far memory take less RAM: first without stored copies of local pages, then in lower tiers. False: it takes as much.
+    /// Has far memory take so much less RAM: first without stored copies of local pages, then in lower tiers. False: it cannot.
     fn shrink_far_memory(&self, bytes: u64) -> bool {
-        self.far.copies.drop_for_ram(bytes) > 0 || self.far.shrink_ram(bytes) > 0
+        self.far.copies.drop_for_ram(bytes) || bytes > 0 && self.far.shrink_ram(bytes) > 0
     }
 
     /// Takes a batch of pages out of the program, or out of the tracer's second range, into a chunk. False: none could leave.

@@ -37,12 +37,16 @@ pub(crate) struct RetainedCopies {
     retained: AtomicU64,
     /// Local memory wants the RAM that copies take.
     ram_is_scarce: AtomicBool,
+    /// The store takes more RAM than `--ram` leaves it, with local memory at its floor.
+    ram_is_exceeded: AtomicBool,
     /// Pages that are still to be freed before copies are retained again.
     lacking: AtomicU64,
     /// The most RAM that the backends have taken.
     peak_bytes: AtomicU64,
     /// The chunk of the page table that is looked at next.
     hand: AtomicU32,
+    /// Chunks that the hand has passed since a copy in RAM was dropped, or one was retained that may be: as many as there are, none is left.
+    passed: AtomicU32,
 }
 
 impl RetainedCopies {
@@ -53,9 +57,11 @@ impl RetainedCopies {
             bound,
             retained: AtomicU64::new(0),
             ram_is_scarce: AtomicBool::new(false),
+            ram_is_exceeded: AtomicBool::new(false),
             lacking: AtomicU64::new(0),
             peak_bytes: AtomicU64::new(0),
             hand: AtomicU32::new(0),
+            passed: AtomicU32::new(0),
         }
     }
 
@@ -71,6 +77,7 @@ impl RetainedCopies {
         }
         let retained = self.retained.fetch_add(1, Relaxed);
         if self.have_room(retained, local) || !self.backend.copy_takes_room(owned.was().location()) {
+            self.passed.store(0, Relaxed);
             return true;
         }
         self.retained.fetch_sub(1, Relaxed);
@@ -79,6 +86,9 @@ impl RetainedCopies {
 
     /// Whether there is room for one more beside those that are retained.
     fn have_room(&self, retained: u64, local: PageCount) -> bool {
+        if self.ram_is_exceeded.load(Relaxed) {
+            return false;
+        }
         match self.bound {
             None => retained < local.0 / SHARE,
             Some(CopyBound::Percent(percent)) => retained < local.0.saturating_mul(percent.into()) / 100,
@@ -110,7 +120,8 @@ impl RetainedCopies {
     pub(crate) fn stored(&self, pages: u64) {
         self.peak_bytes.fetch_max(self.backend.ram_bytes(), Relaxed);
         if self.lacking.load(Relaxed) > 0 {
-            self.lacking.fetch_add(pages, Relaxed);
+            let more = |lacking: u64| (lacking > 0).then_some((lacking + pages).min(LACKING_PAGES));
+            let _ = self.lacking.fetch_update(Relaxed, Relaxed, more);
         }
     }
 
@@ -120,6 +131,11 @@ impl RetainedCopies {
             let fewer = |lacking: u64| Some(lacking.saturating_sub(pages));
             let _ = self.lacking.fetch_update(Relaxed, Relaxed, fewer);
         }
+    }
+
+    /// Paths of far memory were added or taken away: there may be room again.
+    pub(crate) fn paths_changed(&self) {
+        self.lacking.store(0, Relaxed);
     }
 
     /// Whether local memory wants RAM that copies take: with the bound `peak` they are dropped then, some at a time.
@@ -134,27 +150,49 @@ impl RetainedCopies {
     /// 0: there was none.
     pub(crate) fn drop_for_room(&self, pages: usize) -> u64 {
         self.lacking.fetch_max(LACKING_PAGES, Relaxed);
-        self.drop_copies(pages as u64, usize::MAX, |_| true)
+        self.drop_copies(pages as u64, usize::MAX, |_| true).0
     }
 
-    /// Far memory takes so many bytes of RAM too much: the same, with copies in RAM.
-    pub(crate) fn drop_for_ram(&self, bytes: u64) -> u64 {
-        self.lacking.fetch_max(LACKING_PAGES, Relaxed);
-        self.drop_in_ram(bytes.div_ceil(PAGE_BYTES as u64).min(DROPPED_MAX), usize::MAX)
-    }
-
-    fn drop_in_ram(&self, copies: u64, chunks: usize) -> u64 {
-        if self.retained.load(Relaxed) == 0 || !self.backend.copies_cost_ram() {
-            return 0;
+    /// Far memory takes so many bytes of RAM too much: drops copies in RAM, some at a time, and has none be retained there until it takes none too much.
+    /// Whether it has dropped any, or has not looked everywhere yet.
+    pub(crate) fn drop_for_ram(&self, bytes: u64) -> bool {
+        if bytes > 0 || self.ram_is_exceeded.load(Relaxed) {
+            self.ram_is_exceeded.store(bytes > 0, Relaxed);
         }
-        self.drop_copies(copies, chunks, |location| self.backend.copy_takes_room(location))
+        let chunks = self.pages.table.chunk_count();
+        if bytes == 0 || self.passed.load(Relaxed) >= chunks {
+            return false;
+        }
+        self.drop_in_ram(bytes.div_ceil(PAGE_BYTES as u64).min(DROPPED_MAX), CHUNKS_MAX);
+        self.passed.load(Relaxed) < chunks
     }
 
-    /// Drops up to so many copies, for which it looks at so many chunks of the page table at most, and not more than once at each.
-    fn drop_copies(&self, copies: u64, chunks: usize, is_wanted: impl Fn(Location) -> bool) -> u64 {
+    fn drop_in_ram(&self, copies: u64, chunks: usize) {
+        if self.retained.load(Relaxed) == 0 || !self.backend.copies_cost_ram() {
+            self.passed.store(u32::MAX, Relaxed);
+            return;
+        }
+        let begin = self.hand.load(Relaxed);
+        let (dropped, all) = self.drop_copies(copies, chunks, |location| self.backend.copy_costs_ram(location));
+        if dropped > 0 {
+            self.passed.store(0, Relaxed);
+        } else if all {
+            self.passed.store(u32::MAX, Relaxed);
+        } else {
+            let end = self.hand.load(Relaxed);
+            let chunks = if end >= begin { end - begin } else { self.pages.table.chunk_count() - begin + end };
+            let more = |passed: u32| Some(passed.saturating_add(chunks));
+            let _ = self.passed.fetch_update(Relaxed, Relaxed, more);
+        }
+    }
+
+    /// Drops up to so many copies, for which it looks at so many chunks of the page table at most, and not more than once at each. Returns how many,
+    /// and whether it has looked at all chunks.
+    fn drop_copies(&self, copies: u64, chunks: usize, is_wanted: impl Fn(Location) -> bool) -> (u64, bool) {
         let (table, begin) = (&self.pages.table, self.hand.load(Relaxed));
         let mut dropped: Vec<Location> = Vec::new();
-        for chunk in table.touched_chunks(begin, u32::MAX).chain(table.touched_chunks(0, begin)).take(chunks) {
+        let mut ahead = table.touched_chunks(begin, u32::MAX).chain(table.touched_chunks(0, begin));
+        for chunk in ahead.by_ref().take(chunks) {
             let is_enough = |dropped: &Vec<Location>| dropped.len() as u64 >= copies;
             table.for_each_touched(PageNo(chunk * CHUNK_PAGES), CHUNK_PAGES, |page| {
                 if !is_enough(&dropped) {
@@ -172,7 +210,7 @@ impl RetainedCopies {
             self.freed(count);
             self.pages.row().dropped_copies.fetch_add(count, Relaxed);
         }
-        count
+        (count, count < copies && ahead.next().is_none())
     }
 
     /// Has a page that is local be without its stored copy, if it has one that is wanted.
@@ -303,9 +341,26 @@ mod tests {
         copies.freed(LACKING_PAGES);
         copies.stored(1);
         assert!(copies.fetch(4));
-        let more = u64::from(CHUNK_PAGES) * PAGE_BYTES as u64;
-        assert_eq!([copies.drop_for_ram(more), copies.drop_for_ram(more)], [1, 0]);
-        assert!(!copies.fetch(5));
+        copies.drop_for_room(8);
+        copies.stored(2 * LACKING_PAGES);
+        copies.freed(LACKING_PAGES);
+        assert!(copies.fetch(5), "what is stored later is not owed");
+        copies.drop_for_room(8);
+        copies.paths_changed();
+        assert!(copies.fetch(6), "a path was added");
+    }
+
+    #[test]
+    fn while_the_store_takes_too_much_ram_copies_in_it_are_dropped_and_none_is_retained() {
+        let (copies, _) = copies(Some(CopyBound::Percent(100)));
+        assert!(copies.fetch(0) && copies.fetch(1));
+        let more = 64 * PAGE_BYTES as u64;
+        assert!(copies.drop_for_ram(more), "some were dropped");
+        assert_eq!(copies.dropped(), 2);
+        assert!(!copies.drop_for_ram(more) && !copies.drop_for_ram(more), "none is left");
+        assert!(!copies.fetch(2));
+        assert!(!copies.drop_for_ram(0) && copies.fetch(3));
+        assert!(copies.drop_for_ram(more) && copies.dropped() == 3);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! No hook of jemalloc's is called when an extent is freed, or reused before its time has come, so the linker puts these functions in the
 //! place of its own (`--wrap`, `build.rs`). An extent is marked before jemalloc may give it to somebody, and unmarked before somebody has it.
 //!
-//! Sources: jemalloc 5.3.1 `src/pac.c` (who calls them), `src/extent.c`, `src/eset.c`, `src/base.c`, `include/jemalloc/internal/edata.h`.
+//! Sources: jemalloc 5.3.1 `src/pac.c` (their callers), `src/extent.c`, `src/eset.c`, `src/base.c`, `include/jemalloc/internal/edata.h`.
 
 use crate::region_map;
 use hinterland_units::{PAGE_BYTES, PageNo};

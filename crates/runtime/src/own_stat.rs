@@ -3,7 +3,8 @@
 //! What the program reads is a file that holds the line of the moment at which it was opened, under the number of the one that was opened.
 
 use crate::inline::raw;
-use crate::{errno, on_near_stack};
+use crate::{descriptors, errno, on_near_stack};
+use hinterland_sys::thread::SignalsBlocked;
 use hinterland_sys::{confinement, thread};
 use std::ffi::CStr;
 use std::os::fd::RawFd;
@@ -24,6 +25,8 @@ pub fn leave_ours_out(descriptor: RawFd) {
         return;
     }
     let _errno = errno::Preserved::new();
+    // A handler could leave by a jump; and what is written may be more than the program may write (`RLIMIT_FSIZE`).
+    let _signals = SignalsBlocked::new();
     // What the kernel writes to is near.
     on_near_stack(|| confinement::with_files(|| replace(descriptor)));
 }
@@ -41,13 +44,27 @@ fn replace(descriptor: RawFd) -> Option<()> {
     let line = without(line.get(..bytes?)?, ours)?;
     let flags = call(libc::SYS_fcntl, [word(descriptor), word(libc::F_GETFD), 0, 0])?;
     let closes = if flags & word(libc::FD_CLOEXEC) == 0 { 0 } else { libc::O_CLOEXEC };
-    let name = c"stat";
-    let file = call(libc::SYS_memfd_create, [name.as_ptr().addr(), libc::MFD_CLOEXEC as usize, 0, 0])?;
-    if call(libc::SYS_pwrite64, [file, line.as_ptr().addr(), line.len(), 0]) == Some(line.len()) {
-        call(libc::SYS_dup3, [file, word(descriptor), word(closes), 0]);
+    let file = file()?;
+    let line = [line.as_ptr().addr(), line.len()];
+    // SAFETY: the line outlives the call.
+    let written = unsafe { raw::call(libc::SYS_pwrite64, [word(file), line[0], line[1], 0, 0, 0]) };
+    if usize::try_from(written) == Ok(line[1]) {
+        call(libc::SYS_dup3, [word(file), word(descriptor), word(closes), 0]);
+    } else if written == -isize::try_from(libc::EFBIG).unwrap_or(0) {
+        thread::take_pending(libc::SIGXFSZ);
     }
-    call(libc::SYS_close, [file, 0, 0, 0]);
+    descriptors::release(file);
     Some(())
+}
+
+/// An empty file, under a number that the program does not expect for its own.
+fn file() -> Option<RawFd> {
+    let made = call(libc::SYS_memfd_create, [c"stat".as_ptr().addr(), libc::MFD_CLOEXEC as usize, 0, 0])?;
+    let protected = descriptors::protect(RawFd::try_from(made).ok()?);
+    if protected.is_err() {
+        call(libc::SYS_close, [made, 0, 0, 0]);
+    }
+    protected.ok()
 }
 
 /// The line with fewer threads: at least one is the program's. (A child of vfork has one thread and its parent's memory.)

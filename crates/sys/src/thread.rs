@@ -226,6 +226,15 @@ pub fn yield_now() {
     unsafe { libc::syscall(libc::SYS_sched_yield) };
 }
 
+/// Takes a signal back that the kernel has just sent to this thread, which has it blocked: the program would die of it.
+pub fn take_pending(signal: libc::c_int) {
+    let (set, now) = (1u64 << (signal - 1), libc::timespec { tv_sec: 0, tv_nsec: 0 });
+    // SAFETY: set and time outlive the call; no information is asked for.
+    unsafe {
+        libc::syscall(libc::SYS_rt_sigtimedwait, &raw const set, 0usize, &raw const now, size_of::<u64>());
+    }
+}
+
 /// Starts a thread of Hinterland: all signals blocked, named, with a small stack.
 ///
 /// Not a `std::thread`: the start of one registers a thread-local destructor, for which libc takes the loader's lock, and a

@@ -106,7 +106,7 @@ KERNEL uint64_t follow(const struct item *item) {
     return sum;
 }
 
-/* What a later iteration reads must not be read ahead: it is not there if the loop ends before. */
+/* What a later iteration reads must not be read ahead beyond the page that the loop has read from: it is not there if the loop ends before. */
 KERNEL double until(const int *places, const double *values, long count, int last) {
     double sum = 0;
     for (long i = 0; i < count; i++) {

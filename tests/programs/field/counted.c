@@ -1,10 +1,11 @@
 /* Counts its threads in /proc/self/stat after a fork, as CPython does before it warns (warn_about_fork_with_threads in posixmodule.c), and
- * in other ways: by its number, by a directory, with a second thread, in children of fork and vfork. */
+ * in other ways: by its number, by a directory, with a second thread, in children of fork and vfork, and of one that may write no file. */
 #define _GNU_SOURCE
 #include "../c/pattern.h"
 #include <fcntl.h>
 #include <pthread.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -93,7 +94,15 @@ int main(void) {
         _exit(0);
     }
     waitpid(child, NULL, 0);
+    int writes_nothing = -1;
+    child = fork();
+    if (child == 0) {
+        int own;
+        setrlimit(RLIMIT_FSIZE, &(struct rlimit){0, 0});
+        _exit(by_descriptor(open("/proc/self/stat", O_RDONLY), &own) < 1);
+    }
+    waitpid(child, &writes_nothing, 0);
     verify(memory, pages, 1, "parent");
-    printf("child of vfork: %d, ended with %#x\n", threads, status);
+    printf("child of vfork: %d, ended with %#x; one that may write nothing: %#x\n", threads, status, writes_nothing);
     return 0;
 }

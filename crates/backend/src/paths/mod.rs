@@ -585,6 +585,11 @@ impl Backend for Paths {
         self.cost_ram.load(Relaxed) & 1 << path != 0 || self.promotion.takes_room(path)
     }
 
+    fn copy_costs_ram(&self, location: Location) -> bool {
+        let place = self.table.place(handle_of(location));
+        place.is_some_and(|PathLocation { path, .. }| self.cost_ram.load(Relaxed) & 1 << path != 0)
+    }
+
     fn left_clean(&self, leaving: &[(Location, &PageBytes)]) {
         self.promote_leaving(leaving);
     }

@@ -37,6 +37,7 @@ pub struct Round {
     pub functions: usize,
     pub sites: usize,
     /// `None`: it could not be measured.
+    #[serde(rename = "figures")]
     pub measured: Option<Measurement>,
     #[serde(flatten)]
     pub outcome: Outcome,

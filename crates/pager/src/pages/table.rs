@@ -231,6 +231,11 @@ impl PageTable {
         }
     }
 
+    /// How many chunks there are.
+    pub fn chunk_count(&self) -> u32 {
+        self.pages.div_ceil(CHUNK_PAGES)
+    }
+
     /// The chunks from `first` to before `end` that may have a page which is not `Untouched`, in order.
     pub fn touched_chunks(&self, first: u32, end: u32) -> impl Iterator<Item = u32> {
         let (touched_first, touched_end) = (self.touched_first.load(Relaxed), self.touched_end.load(Relaxed));

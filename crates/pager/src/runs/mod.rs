@@ -1,8 +1,8 @@
 //! Whole runs of a pager on the simulated machine (`sys::simulated`), against a model of what each page holds.
 //!
 //! Threads of a program load, store, drop, move, protect and pin pages at random, give hints by hand and in loops, and fork; monitors, evictor
-//! and read-ahead run beside them, in a budget of two thirds of the memory. The path of faults, the kernel's features, what the kernel does that
-//! nobody can foresee, policies and far memory are drawn from the seed, and so is the thread that goes on at each step: a seed replays the
+//! and read-ahead run beside them, in a budget of two thirds of the memory. The path of faults, the kernel's features, what the kernel does
+//! unforeseeably, policies and far memory are drawn from the seed, and so is the thread that goes on at each step: a seed replays the
 //! whole run. After each load and store the whole page is compared with the model.
 //!
 //! A failure prints the seed and the last steps. `HINTERLAND_TEST_SEEDS=FIRST..END` runs other seeds, `HINTERLAND_TEST_FULL` more.

@@ -11,6 +11,7 @@ use crate::inline::signals::mask;
 use crate::inline::stacks::{self, Stack, altstack, far};
 use crate::inline::trap;
 use crate::memory_limit::{self, Account};
+use crate::on_near_stack;
 use hinterland_sys::thread;
 use libc::{c_int, c_void, pthread_attr_t, pthread_mutex_t, pthread_mutexattr_t, pthread_t};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -23,7 +24,8 @@ type Routine = extern "C" fn(*mut c_void) -> *mut c_void;
 fn exceeds_a_limit(attributes: *const pthread_attr_t) -> bool {
     memory_limit::is_set_here() && {
         let stack = Account::of_mapping(thread_room::mapped_bytes(attributes), true);
-        memory_limit::check(|_| stack).is_err()
+        // The map of regions is not locked on a stack in far memory.
+        on_near_stack(|| memory_limit::check(|_| stack)).is_err()
     }
 }
 

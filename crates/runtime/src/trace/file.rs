@@ -1,6 +1,7 @@
 //! Files of traces: opened, written and closed by raw system calls.
 
 use crate::descriptors;
+use hinterland_sys::thread;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::RawFd;
@@ -67,21 +68,12 @@ impl io::Write for File {
         let Err(_) = usize::try_from(written) else { return Ok(usize::try_from(written).unwrap_or(0)) };
         let error = io::Error::last_os_error();
         if error.raw_os_error() == Some(libc::EFBIG) {
-            take_pending(libc::SIGXFSZ);
+            thread::take_pending(libc::SIGXFSZ);
         }
         Err(error)
     }
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
-    }
-}
-
-/// Takes a signal back that the kernel has just sent to this thread, which has it blocked: the program would die of it.
-fn take_pending(signal: libc::c_int) {
-    let (set, now) = (1u64 << (signal - 1), libc::timespec { tv_sec: 0, tv_nsec: 0 });
-    // SAFETY: set and time outlive the call; no information is asked for.
-    unsafe {
-        libc::syscall(libc::SYS_rt_sigtimedwait, &raw const set, 0usize, &raw const now, size_of::<u64>());
     }
 }

@@ -616,8 +616,8 @@ fn scattered(test: &str) -> Result<()> {
     Ok(())
 }
 
-/// A plan that was made of one input holds on others, larger ones, small ones, and such that run other functions: the same output, and no fewer pages
-/// before they are waited for.
+/// A plan that was made of one input is used with others, larger ones, small ones, and such that run other functions: the same output, and where the
+/// planned function runs, its hints fetch.
 fn other_input(test: &str) -> Result<()> {
     let walks = benched("walks.cpp").display().to_string();
     let [plain, hinted] = ["plain", "hinted"].map(|file| built(test, file).display().to_string());

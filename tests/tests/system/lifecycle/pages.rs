@@ -35,9 +35,14 @@ pub fn trials() -> Vec<Trial> {
 }
 
 fn run(what: &str, path: &str, far: &str) -> Result<Ended> {
+    run_as(what, what, path, far)
+}
+
+/// Of a name of its own, where another test does the same with other far memory.
+fn run_as(name: &str, what: &str, path: &str, far: &str) -> Result<Ended> {
     let program = c_program("pages", &[])?.display().to_string();
     let arguments = ["--local", "16M", "--fault-path", path, "--far", far];
-    Launch::new(&format!("pages-{what}-{path}"), &arguments, &[&program, what])?.run()
+    Launch::new(&format!("pages-{name}-{path}"), &arguments, &[&program, what])?.run()
 }
 
 /// Locks of more than half the budget are refused, as is mlockall(2).
@@ -118,7 +123,7 @@ fn copies(path: &str) -> Result<()> {
 
 /// A file that holds what is not local, and little more: it keeps copies of local pages as long as there is room for them.
 fn tight(path: &str) -> Result<()> {
-    let stats = run("clean", path, "file:far?size=35M")?.expect(0, "done\n")?.expect_paging()?.stats()?;
+    let stats = run_as("tight", "clean", path, "file:far?size=35M")?.expect(0, "done\n")?.expect_paging()?.stats()?;
     let (clean, dropped) = (stats["evicted_clean_pages"].as_u64(), stats["dropped_copies"].as_u64());
     ensure!(clean > Some(0) && dropped > Some(0), "no copy was retained, or none was dropped: {stats}");
     Ok(())
