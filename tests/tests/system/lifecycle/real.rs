@@ -20,7 +20,7 @@ struct Real {
 }
 
 const REAL: [Real; 14] = [
-    Real { name: "mpi", budget: "32M", missing: || missing(&["mpicc", "mpirun"]), words: mpi },
+    Real { name: "mpi", budget: "32M", missing: no_mpi, words: mpi },
     Real { name: "sbcl", budget: "32M", missing: || missing(&["sbcl"]), words: sbcl },
     Real { name: "file", budget: "16M", missing: no_sandbox, words: file },
     Real { name: "collector", budget: "16M", missing: || no_file("/usr/include/gc.h"), words: collector },
@@ -118,6 +118,14 @@ fn compiled(compiler: &str, name: &str, libraries: &[&str]) -> Result<PathBuf> {
     ensure!(output.status.success(), "{compiler}: {}", String::from_utf8_lossy(&output.stderr));
     std::fs::rename(&fresh, &built)?;
     Ok(built)
+}
+
+/// mpicc is there without what it compiles with.
+fn no_mpi() -> Option<String> {
+    let mut command = Command::new("mpicc");
+    command.args(["-E", "-x", "c", "-include", "mpi.h", "/dev/null"]).stdout(Stdio::null()).stderr(Stdio::null());
+    let no_header = || (!command.status().is_ok_and(|status| status.success())).then(|| "there is no mpi.h".into());
+    missing(&["mpicc", "mpirun"]).or_else(no_header)
 }
 
 /// Two ranks of Open MPI.
