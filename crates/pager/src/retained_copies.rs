@@ -41,7 +41,7 @@ pub(crate) struct RetainedCopies {
     ram_is_exceeded: AtomicBool,
     /// Pages that are still to be freed before copies are retained again.
     lacking: AtomicU64,
-    /// The most RAM that the backends have taken.
+    /// The most RAM that the backends have taken, where the bound asks for it.
     peak_bytes: AtomicU64,
     /// The chunk of the page table that is looked at next.
     hand: AtomicU32,
@@ -110,15 +110,17 @@ impl RetainedCopies {
 
     /// So many pages are about to be stored: with the bound `peak`, copies are dropped for what they may take beyond it.
     pub(crate) fn make_way(&self, pages: usize) {
-        let stored = self.backend.ram_bytes() + (pages * PAGE_BYTES) as u64;
-        if self.bound == Some(CopyBound::Peak) && stored > self.peak_bytes.load(Relaxed) {
+        let stored = || self.backend.ram_bytes() + (pages * PAGE_BYTES) as u64;
+        if self.bound == Some(CopyBound::Peak) && stored() > self.peak_bytes.load(Relaxed) {
             self.drop_in_ram(pages as u64, CHUNKS_MAX);
         }
     }
 
     /// Pages were stored.
     pub(crate) fn stored(&self, pages: u64) {
-        self.peak_bytes.fetch_max(self.backend.ram_bytes(), Relaxed);
+        if self.bound == Some(CopyBound::Peak) {
+            self.peak_bytes.fetch_max(self.backend.ram_bytes(), Relaxed);
+        }
         if self.lacking.load(Relaxed) > 0 {
             let more = |lacking: u64| (lacking > 0).then_some((lacking + pages).min(LACKING_PAGES));
             let _ = self.lacking.fetch_update(Relaxed, Relaxed, more);

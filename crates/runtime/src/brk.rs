@@ -77,7 +77,7 @@ fn grow(region_map: &mut RegionMap, first: u32, count: u32) -> Result<(), i32> {
     }
     let opened = Attributes::plain(Kind::Break, libc::PROT_READ | libc::PROT_WRITE);
     let pager = crate::pager().ok_or(libc::ENOMEM)?;
-    memory_limit::check_tables(pager.missing_table_bytes(PageNo(first), count), count as usize * PAGE_BYTES)?;
+    memory_limit::check_tables(pager, first, count, count as usize * PAGE_BYTES)?;
     pager.protect(PageNo(first), count, opened.protection).map_err(|e| e.raw_os_error().unwrap_or(libc::ENOMEM))?;
     region_map.update(first, count, |attributes| *attributes = opened);
     Ok(())

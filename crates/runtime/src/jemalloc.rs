@@ -379,8 +379,7 @@ unsafe extern "C" fn extent_alloc(
             let first = region_map::contains(wanted as usize).then(|| region_map::page_of(wanted as usize));
             first.filter(|first| region_map.place_at(*first, count, attributes))
         }?;
-        let tables = pager.missing_table_bytes(PageNo(first), count);
-        if memory_limit::check_tables(tables, bytes).is_err()
+        if memory_limit::check_tables(pager, first, count, bytes).is_err()
             || pager.protect(PageNo(first), count, READ_WRITE).is_err()
         {
             region_map.remove(first, count);

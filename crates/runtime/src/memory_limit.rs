@@ -11,6 +11,7 @@
 //! Not hidden: `/proc/PID/limits`, limits set past libc. Not limited: what libc maps for itself (stacks of threads, its own heap),
 //! although it counts, and programs that cannot be managed.
 
+use crate::Pager;
 use crate::capabilities::Capabilities;
 use crate::kernel_limit;
 use crate::proc_file::ProcFile;
@@ -18,7 +19,7 @@ use crate::region_map::{self, Kind, RegionMap};
 use hinterland_abi::{DATA_BYTES_NEEDED, MemoryLimit, ProcessRow};
 use hinterland_sys::mem::chunk;
 use hinterland_sys::parts;
-use hinterland_units::{ByteCount, PAGE_BYTES};
+use hinterland_units::{ByteCount, PAGE_BYTES, PageNo};
 use libc::{c_int, rlimit};
 use std::io::Read;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -178,17 +179,19 @@ pub fn check_in(region_map: &RegionMap, growth: impl FnOnce(&RegionMap) -> Accou
     if refused { Err(libc::ENOMEM) } else { Ok(()) }
 }
 
-/// Whether the kernel's limit on data leaves room for so many bytes of tables, beside `data` that the program is to have with them.
+/// Refuses pages whose tables have no room below the kernel's limit on data, before any of those becomes writable for good. `data`: bytes of
+/// writable memory that the program is to have with them.
 ///
 /// # Errors
 /// `ENOMEM`.
-pub fn check_tables(tables: usize, data: usize) -> Result<(), c_int> {
+pub fn check_tables(pager: &Pager, first: u32, count: u32, data: usize) -> Result<(), c_int> {
     let data_of_all = DATA_OF_ALL.load(Relaxed);
-    if tables == 0 || data_of_all == u64::MAX {
+    if data_of_all == u64::MAX {
         return Ok(());
     }
+    let tables = pager.missing_table_bytes(PageNo(first), count);
     let fits = |counted: Account| counted.data.saturating_add(tables).saturating_add(data) as u64 <= data_of_all;
-    if STATM.read().and_then(counted).is_none_or(fits) { Ok(()) } else { Err(libc::ENOMEM) }
+    if tables == 0 || STATM.read().and_then(counted).is_none_or(fits) { Ok(()) } else { Err(libc::ENOMEM) }
 }
 
 /// What calls of the program's are held to.

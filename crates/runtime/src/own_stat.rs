@@ -2,7 +2,7 @@
 //!
 //! What the program reads is a file that holds the line of the moment at which it was opened, under the number of the one that was opened.
 
-use crate::inline::raw;
+use crate::mapping::{bits, kernel};
 use crate::{descriptors, errno, on_near_stack};
 use hinterland_sys::thread::SignalsBlocked;
 use hinterland_sys::{confinement, thread};
@@ -39,18 +39,17 @@ fn replace(descriptor: RawFd) -> Option<()> {
         return None;
     }
     let mut line = [0; LINE_BYTES_MAX];
-    let (bytes, ours) =
-        thread::beside_ours(|_| call(libc::SYS_pread64, [word(descriptor), line.as_mut_ptr().addr(), line.len(), 0]))?;
-    let line = without(line.get(..bytes?)?, ours)?;
-    let flags = call(libc::SYS_fcntl, [word(descriptor), word(libc::F_GETFD), 0, 0])?;
-    let closes = if flags & word(libc::FD_CLOEXEC) == 0 { 0 } else { libc::O_CLOEXEC };
+    let (bytes, ours) = thread::beside_ours(|_| {
+        kernel(libc::SYS_pread64, [bits(descriptor), line.as_mut_ptr().addr(), line.len(), 0, 0, 0])
+    })?;
+    let line = without(line.get(..bytes.ok()?)?, ours)?;
+    let flags = kernel(libc::SYS_fcntl, [bits(descriptor), bits(libc::F_GETFD), 0, 0, 0, 0]).ok()?;
+    let closes = if flags & bits(libc::FD_CLOEXEC) == 0 { 0 } else { libc::O_CLOEXEC };
     let file = file()?;
-    let line = [line.as_ptr().addr(), line.len()];
-    // SAFETY: the line outlives the call.
-    let written = unsafe { raw::call(libc::SYS_pwrite64, [word(file), line[0], line[1], 0, 0, 0]) };
-    if usize::try_from(written) == Ok(line[1]) {
-        call(libc::SYS_dup3, [word(file), word(descriptor), word(closes), 0]);
-    } else if written == -isize::try_from(libc::EFBIG).unwrap_or(0) {
+    let written = kernel(libc::SYS_pwrite64, [bits(file), line.as_ptr().addr(), line.len(), 0, 0, 0]);
+    if written == Ok(line.len()) {
+        let _ = kernel(libc::SYS_dup3, [bits(file), bits(descriptor), bits(closes), 0, 0, 0]);
+    } else if written == Err(libc::EFBIG) {
         thread::take_pending(libc::SIGXFSZ);
     }
     descriptors::release(file);
@@ -59,10 +58,11 @@ fn replace(descriptor: RawFd) -> Option<()> {
 
 /// An empty file, under a number that the program does not expect for its own.
 fn file() -> Option<RawFd> {
-    let made = call(libc::SYS_memfd_create, [c"stat".as_ptr().addr(), libc::MFD_CLOEXEC as usize, 0, 0])?;
+    let made =
+        kernel(libc::SYS_memfd_create, [c"stat".as_ptr().addr(), libc::MFD_CLOEXEC as usize, 0, 0, 0, 0]).ok()?;
     let protected = descriptors::protect(RawFd::try_from(made).ok()?);
     if protected.is_err() {
-        call(libc::SYS_close, [made, 0, 0, 0]);
+        let _ = kernel(libc::SYS_close, [made, 0, 0, 0, 0, 0]);
     }
     protected.ok()
 }
@@ -83,18 +83,7 @@ fn status_of(directory: RawFd, path: &CStr, flags: i32) -> Option<libc::stat> {
     // SAFETY: all zeros are a value of this structure.
     let mut status: libc::stat = unsafe { std::mem::zeroed() };
     let into = (&raw mut status).addr();
-    call(libc::SYS_newfstatat, [word(directory), path.as_ptr().addr(), into, word(flags)]).map(|_| status)
-}
-
-/// A system call on memory that outlives it; `None`: it failed.
-fn call(number: i64, arguments: [usize; 4]) -> Option<usize> {
-    let [a, b, c, d] = arguments;
-    // SAFETY: the callers pass numbers, C strings, and memory of their own with its length.
-    usize::try_from(unsafe { raw::call(number, [a, b, c, d, 0, 0]) }).ok()
-}
-
-fn word(value: i32) -> usize {
-    value.cast_unsigned() as usize
+    kernel(libc::SYS_newfstatat, [bits(directory), path.as_ptr().addr(), into, bits(flags), 0, 0]).ok().map(|_| status)
 }
 
 #[cfg(test)]

@@ -283,6 +283,15 @@ impl Paths {
         self.enter(path).is_some_and(|path| path.backend.copies_cost_ram())
     }
 
+    /// The same without a lock: as it was when paths changed last.
+    fn cost_ram_at(&self, path: usize) -> bool {
+        self.cost_ram.load(Relaxed) & 1 << path != 0
+    }
+
+    fn number_of(&self, location: Location) -> Option<usize> {
+        self.table.place(handle_of(location)).map(|place| place.path)
+    }
+
     /// RAM that is no path's: the rows of pages, and what is on its way between paths.
     fn own_ram_bytes(&self) -> u64 {
         let emptying = if self.is_changing.load(Relaxed) { Pipeline::RAM_BYTES } else { 0 };
@@ -581,13 +590,11 @@ impl Backend for Paths {
     }
 
     fn copy_takes_room(&self, location: Location) -> bool {
-        let Some(PathLocation { path, .. }) = self.table.place(handle_of(location)) else { return false };
-        self.cost_ram.load(Relaxed) & 1 << path != 0 || self.promotion.takes_room(path)
+        self.number_of(location).is_some_and(|path| self.cost_ram_at(path) || self.promotion.takes_room(path))
     }
 
     fn copy_costs_ram(&self, location: Location) -> bool {
-        let place = self.table.place(handle_of(location));
-        place.is_some_and(|PathLocation { path, .. }| self.cost_ram.load(Relaxed) & 1 << path != 0)
+        self.number_of(location).is_some_and(|path| self.cost_ram_at(path))
     }
 
     fn left_clean(&self, leaving: &[(Location, &PageBytes)]) {

@@ -139,16 +139,13 @@ pub fn forget_attributes(run: Run, protection: i32) -> Result<(), i32> {
     Ok(())
 }
 
-/// Refuses pages whose tables have no room below the limit on writable memory, before any of those becomes writable for good. `data`: bytes of writable
-/// memory that the program is to have with them.
-pub fn check_tables(first: u32, count: u32, data: usize) -> Result<(), i32> {
-    memory_limit::check_tables(pager()?.missing_table_bytes(PageNo(first), count), data)
-}
-
-/// The same of a run that gets a protection.
+/// Refuses a run that gets a protection where its tables have no room.
 fn check_tables_of(run: Run, protection: i32) -> Result<(), i32> {
+    if protection == libc::PROT_NONE {
+        return Ok(());
+    }
     let data = if protection & libc::PROT_WRITE != 0 { run.count as usize * PAGE_BYTES } else { 0 };
-    if protection == libc::PROT_NONE { Ok(()) } else { check_tables(run.first, run.count, data) }
+    memory_limit::check_tables(pager()?, run.first, run.count, data)
 }
 
 /// Changes the protection of one run, and its key if that is not -1.

@@ -80,7 +80,7 @@ struct Places<'a> {
 impl Places<'_> {
     fn protect(&self, first: u32, count: u32, protection: i32) -> Result<(), i32> {
         if protection != libc::PROT_NONE {
-            apply::check_tables(first, count, 0)?;
+            memory_limit::check_tables(self.pager, first, count, 0)?;
         }
         self.pager.protect(PageNo(first), count, protection).map_err(|e| apply::errno_of(&e))
     }

@@ -280,7 +280,7 @@ pub fn move_in(
 ) -> Outcome {
     let pager = crate::pager().ok_or(libc::ENOMEM)?;
     let place = region_map::address_of(first);
-    apply::check_tables(first, count, 0)?;
+    memory_limit::check_tables(pager, first, count, 0)?;
     pager.prepare(PageNo(first), count).map_err(|e| apply::errno_of(&e))?;
     let mut is_intact = true;
     let moved = pager.give_up(PageNo(first), count, || {
