@@ -157,12 +157,15 @@ class Bench:
 
     def run(self, program: Program, local: int, options: list[str]) -> tuple[float, dict]:
         """Seconds and `--stats` of a run on the inline path; its output must be the native one."""
-        native = self.native[program.name]
+        return self.run_over(program, local, [f"compressed:{self.native[program.name]['peak_bytes'] * 2}{self.far}"], options)
+
+    def run_over(self, program: Program, local: int, paths: list[str], options: list[str]) -> tuple[float, dict]:
+        """The same over several paths to far memory."""
         stats = self.directory / f"{program.name}.json"
-        far = f"compressed:{native['peak_bytes'] * 2}{self.far}"
-        prefix = [str(self.launcher), "run", "--quiet", "--fault-path", "inline", "--local", str(local), "--far", far]
+        far = [word for path in paths for word in ("--far", path)]
+        prefix = [str(self.launcher), "run", "--quiet", "--fault-path", "inline", "--local", str(local), *far]
         seconds, output, _ = program.run([*prefix, *options, "--stats", str(stats), "--"])
-        self.check(program, output, " ".join(options))
+        self.check(program, output, " ".join([*far, *options]))
         return round(seconds, 3), json.loads(stats.read_text())
 
     def check(self, program: Program, output: str, how: str) -> None:

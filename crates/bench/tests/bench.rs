@@ -171,6 +171,25 @@ fn a_report_of_prefetchers_is_drawn() {
     assert!(["interleaved-2, 5us:25Gb/s", "none", "streams"].iter().all(|words| picture.contains(words)));
 }
 
+#[test]
+fn reports_of_scripts_that_have_figures_are_drawn_as_panels() {
+    let directory = tempfile::tempdir().unwrap();
+    let (report, picture) = (directory.path().join("report.json"), directory.path().join("picture.svg"));
+    for name in ["daemon", "tape-sweeps", "granularity", "placement", "slowdown", "features"] {
+        let figure = serde_json::json!({
+            "figure": "1", "caption": "A panel", "measure": "MiB", "groups": ["stream"], "series": {"least by hand": [64.0]},
+        });
+        let text = serde_json::json!({"bench": name, "what": format!("of {name}"), "figures": [figure]});
+        fs::write(&report, text.to_string()).unwrap();
+        let status = bench("plot").args([&report, &Path::new("-o").into(), &picture]).status().unwrap();
+        assert!(status.success(), "{name}");
+        let picture = fs::read_to_string(&picture).unwrap();
+        assert!(
+            [&format!("of {name}"), "Figure 1: A panel", "least by hand"].iter().all(|words| picture.contains(*words))
+        );
+    }
+}
+
 /// Here is no library that could manage a program, so what needs one is left out and said.
 #[test]
 fn nodes_are_measured_without_a_program_too() {

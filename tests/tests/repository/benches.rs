@@ -1,7 +1,7 @@
 //! What scripts of the benches make of their figures, whatever was measured.
 
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// What a script answers in Python, with `input` on its standard input.
@@ -47,4 +47,128 @@ fn each_sample_of_an_account_is_in_one_bucket() {
         + r#""faulting": {"UFFDIO_COPY": 0.5, "allocator": 0.5, "decompression": 0.5, "program": 1.0, "signal delivery": 0.5}, "#
         + r#""launcher": {"all": 0.5}}"#;
     assert_eq!(answer(python, &script.concat()).trim(), expected);
+}
+
+/// A program of the benches in C++, built.
+fn built(source: &str) -> PathBuf {
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(source.trim_end_matches(".cpp"));
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../benches/programs");
+    let mut command = Command::new("g++");
+    command.args(["-O2", "-std=c++20", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function", "-o"]).arg(&program);
+    assert!(command.arg(sources.join(source)).status().expect("g++ is installed").success(), "{source}");
+    program
+}
+
+/// What a program says to such words, on standard output and on standard error.
+fn said(program: &Path, words: &str) -> (String, String) {
+    let output = Command::new(program).args(words.split(' ')).output().expect("it starts");
+    let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).expect("it writes text"));
+    assert!(output.status.success(), "{} {words}: {out}{err}", program.display());
+    (out, err)
+}
+
+/// The numbers in a text.
+fn numbers(text: &str) -> Vec<f64> {
+    let words = text.split(|c: char| !c.is_ascii_digit() && c != '.');
+    words.filter_map(|word| word.trim_matches('.').parse().ok()).collect()
+}
+
+#[test]
+fn programs_of_high_performance_computing_find_their_results_right() {
+    let out = |source: &str, words: &str| said(&built(source), words).0;
+    assert!(out("linpack.cpp", "1").starts_with("residual passed, digest "));
+    assert!(out("stream.cpp", "1 3").ends_with("\n0 wrong\n"));
+    assert!(out("std_sort.cpp", "1").starts_with("131072 sorted, digest "));
+}
+
+/// Each vertex between a source and another one on a shortest path, which are one fewer than their distance.
+#[test]
+fn what_depends_on_vertices_between_is_what_searches_find_and_components_hold_what_is_reached() {
+    let graph = built("graph.cpp");
+    for kind in ["popular", "rmat"] {
+        let (searches, said_so_far) = said(&graph, &format!("search 11 8 {kind} 3"));
+        let (between, _) = said(&graph, &format!("between 11 8 {kind} 3"));
+        let components = numbers(&said(&graph, &format!("components 11 8 {kind}")).0);
+        let [count, largest] = components[..] else { panic!("{components:?}") };
+        assert!(count + largest - 1.0 <= 2048.0, "{components:?}");
+        for (search, source) in searches.lines().zip(between.lines()) {
+            let (&[start, reached, distances], &[from, found, depend]) = (&numbers(search)[..], &numbers(source)[..])
+            else {
+                panic!("{search}, {source}")
+            };
+            assert_eq!((start, reached), (from, found));
+            assert!((distances - (reached - 1.0) - depend).abs() < 0.01 * reached, "{search}, {source}");
+            assert!(reached > 1.0 && reached <= largest, "{search}, {components:?}");
+        }
+        assert_eq!((searches.lines().count(), between.lines().count()), (3, 4));
+        assert_eq!(said_so_far.lines().count(), 4, "{said_so_far}");
+    }
+}
+
+#[test]
+fn a_working_set_says_its_rounds_and_its_halves_differ() {
+    let program = built("working_set.cpp");
+    let (digest, rounds) = said(&program, "4 6 1 2");
+    assert_eq!(said(&program, "4 6 1 2").0, digest);
+    assert_ne!(said(&program, "4 6 1 1").0, digest);
+    assert_ne!(said(&program, "4 6 1").0, digest);
+    let python = "import json, slowdown, sys\nprint(json.dumps(slowdown.when_over(sys.stdin.read())))";
+    let times: Vec<f64> = serde_json::from_str(&answer(python, &rounds)).expect("a list");
+    assert!(times.len() == 7 && times.is_sorted(), "{times:?}");
+}
+
+#[test]
+fn a_search_by_hand_finds_the_least_size_and_a_phase_settles_when_it_keeps_its_slowdown_in_little_memory() {
+    let python = "
+import slowdown
+tried = []
+keeps = lambda mib: tried.append(mib) or mib >= 100
+print(100 <= slowdown.searched(keeps, 15, 400, 9) <= 108, len(tried) <= 6, slowdown.searched(lambda mib: True, 15, 400, 9) <= 17)
+print(slowdown.searched(lambda mib: False, 15, 400, 2), slowdown.searched(keeps, 15, 400, 0))
+# Rounds of a second, of half a second natively, but for four slow ones after the change; memory falls after ten.
+times = [float(at) for at in range(41)]
+samples = lambda until: [{'at': at / 2, 'local_bytes': 300 if at < 2 * until else 100} for at in range(81)]
+print(slowdown.settled_seconds(times, samples(0), 1.0, 1.25, 5), slowdown.settled_seconds(times, samples(30), 1.0, 1.25, 5))
+print(slowdown.settled_seconds(times, samples(0), 0.5, 1.25, 5), slowdown.settled_seconds(times, samples(39), 1.0, 1.25, 5))
+slow = times[:21] + [20 + 2.0 * at for at in range(1, 5)] + [28.0 + at for at in range(1, 17)]
+print(slowdown.settled_seconds(slow, samples(0), 1.0, 1.25, 5))
+";
+    assert_eq!(answer(python, ""), "True True True\n400 400\n0.0 8.0\nNone 0.0\n6.0\n");
+}
+
+#[test]
+fn the_best_written_placement_is_what_auto_is_beside_and_rows_that_lose_are_named() {
+    let python = "
+import json, placement
+paths = placement.sets(32, 'DIR')['near-far']
+print(list(placement.placements(paths)))
+at = {'near': {'pages_peak': 1}}
+def row(program, *auto):
+    runs = {'tiers near far': [2, 2, 2], 'spread': [3, 1, 3], 'auto': auto}
+    runs = {name: [{'seconds': seconds, 'paths': at} for seconds in own] for name, own in runs.items()}
+    best, beside = placement.best_written(runs)
+    return {'program': program, 'set': 'near-far', 'best': best, 'auto_by_best': beside[best], 'runs': runs}
+rows = [row('fast', 1, 2, 2), row('slow', 4, 4, 2)]
+print([(row['best'], row['auto_by_best']['median']) for row in rows], [row['program'] for row in placement.losing(rows)])
+print([(target['reached'], target['met']) for target in placement.targets(rows)])
+print(json.dumps(placement.figures(rows)[0]['series']))
+";
+    let expected = "['tiers near far', 'tiers far near', 'spread', 'auto']\n\
+        [('tiers near far', 1.0), ('tiers near far', 2.0)] ['slow']\n[(1.4142, False), (2.0, False)]\n\
+        {\"tiers near far\": [1.0, 1.0], \"spread\": [1.5, 1.5], \"auto\": [1.0, 2.0]}\n";
+    assert_eq!(answer(python, ""), expected);
+}
+
+#[test]
+fn features_say_which_share_of_memory_can_be_far() {
+    let python = "
+import features
+print(features.far_shares(100, {'ssd': {'1.2': 100, '1.8': 25}, 'node': {'1.2': 120}}))
+shares = dict.fromkeys([*features.OF_PAGES, *features.OF_REFERENCES, 'longest_sequential_run_pages'], 0.5)
+row = {'program': 'stream', 'features': shares, 'far_share': {'ssd': {'1.2': 0.0, '1.8': 0.75}}}
+print([(panel['figure'], len(panel['series'])) for panel in features.figures([row])])
+";
+    let expected =
+        "{'ssd': {'1.2': 0.0, '1.8': 0.75}, 'node': {'1.2': 0.0}}\n[('10', 2), ('11', 3), ('11', 1), ('15', 2)]\n";
+    assert_eq!(answer(python, ""), expected);
 }
