@@ -176,9 +176,10 @@ pub fn fault_cost() -> Duration {
     least / u32::try_from(BATCH_PAGES).expect("a few")
 }
 
-/// Files with code that are mapped: /proc/self/maps, whose format this is.
+/// Files with code that are mapped: /proc/self/maps, whose format this is. None where no file can be opened any more.
 fn mapped_objects() -> Vec<String> {
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let maps = confinement::with_files(|| std::fs::read_to_string("/proc/self/maps").unwrap_or_default());
+    let maps = maps.unwrap_or_default();
     let code = maps.lines().filter_map(|line| {
         let (_, rest) = line.split_once(' ')?;
         let path = rest.find('/').map(|at| &rest[at..])?;
@@ -372,6 +373,9 @@ impl Recorder for TapeRecorder {
 
     fn finished(&mut self) {
         self.writer.took(self.begun.elapsed());
+        let mut opened = mapped_objects();
+        opened.retain(|object| self.objects.binary_search(object).is_err());
+        self.writer.opened(opened);
         let outcome = self.writer.finish();
         if self.done(outcome) {
             self.row.closed.fetch_add(1, Relaxed);

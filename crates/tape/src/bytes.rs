@@ -19,6 +19,12 @@ pub fn put_text(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }
 
+/// Appends how many texts there are, and each of them.
+pub fn put_texts(out: &mut Vec<u8>, texts: &[String]) {
+    put(out, texts.len() as u64);
+    texts.iter().for_each(|text| put_text(out, text));
+}
+
 /// Small numbers for small differences of either sign.
 #[inline]
 pub fn zigzag(value: i64) -> u64 {
@@ -73,6 +79,11 @@ impl<'a> Bytes<'a> {
     pub fn text(&mut self) -> Option<String> {
         let length = usize::try_from(self.number()?).ok()?;
         std::str::from_utf8(self.take(length)?).ok().map(str::to_owned)
+    }
+
+    /// The next texts, which `put_texts` appended.
+    pub fn texts(&mut self) -> Option<Vec<String>> {
+        (0..self.number()?).map(|_| self.text()).collect()
     }
 
     /// So many bytes.

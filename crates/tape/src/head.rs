@@ -1,6 +1,6 @@
 //! What a trace says of itself: its head and its regions.
 
-use crate::bytes::{Bytes, put, put_text};
+use crate::bytes::{Bytes, put, put_text, put_texts};
 use std::fmt;
 use std::path::Path;
 use twox_hash::XxHash3_64;
@@ -144,8 +144,7 @@ impl Head {
         put_text(&mut out, &self.machine);
         put(&mut out, self.begun_unix_s);
         put(&mut out, self.has_intervals.into());
-        put(&mut out, self.objects.len() as u64);
-        self.objects.iter().for_each(|object| put_text(&mut out, object));
+        put_texts(&mut out, &self.objects);
         put(&mut out, self.process.into());
         put(&mut out, self.parent.into());
         put(&mut out, self.is_forked.into());
@@ -168,7 +167,7 @@ impl Head {
             machine: left.text()?,
             begun_unix_s: left.number()?,
             has_intervals: version > 1 && left.number()? == 1,
-            objects: if version > 1 { texts(&mut left)? } else { Vec::new() },
+            objects: if version > 1 { left.texts()? } else { Vec::new() },
             ..Head::default()
         };
         if version > 3 {
@@ -186,10 +185,6 @@ impl Head {
         }
         left.is_empty().then_some(head)
     }
-}
-
-fn texts(left: &mut Bytes<'_>) -> Option<Vec<String>> {
-    (0..left.number()?).map(|_| left.text()).collect()
 }
 
 impl Region {

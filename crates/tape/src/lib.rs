@@ -35,7 +35,7 @@ pub use slots::Slots;
 pub use writer::Writer;
 
 /// Version of the format that is written, and the last one that is read; the first is 1.
-pub const VERSION: u8 = 6;
+pub const VERSION: u8 = 7;
 /// Whether a file that begins so is a trace, of whatever version.
 pub fn is_trace(begin: &[u8]) -> bool {
     begin.starts_with(&FORMAT.marker)

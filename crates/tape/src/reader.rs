@@ -71,6 +71,7 @@ impl<'a> Trace<'a> {
             interval: 0,
             version: crate::VERSION,
             took_ns: 0,
+            opened: Vec::new(),
             ending: Ending::Open,
             skipped: false,
             torn: false,
@@ -144,6 +145,7 @@ pub struct References<'a> {
     /// Of the block.
     version: u8,
     took_ns: u64,
+    opened: Vec<String>,
     ending: Ending,
     /// A gap was skipped: numbers need not follow each other.
     skipped: bool,
@@ -172,6 +174,12 @@ impl<'a> References<'a> {
     /// How long the process was recorded, in nanoseconds: what the trace's end says. 0: it was not read, or is of version 1 to 5 or imported.
     pub fn took_ns(&self) -> u64 {
         self.took_ns
+    }
+
+    /// Files with code that were mapped when the process closed its trace, and were not when recording began: libraries that it has opened
+    /// meanwhile. What the trace's end says; empty, too, if it was not read, or is of version 1 to 6.
+    pub fn opened(&self) -> &[String] {
+        &self.opened
     }
 
     /// After an error: goes on at the next block that can be read. `None`: there is none.
@@ -270,6 +278,9 @@ impl<'a> References<'a> {
                 let counts = (left.number(), left.number());
                 if frame.version > 5 {
                     self.took_ns = left.number().ok_or("the end is cut off")?;
+                }
+                if frame.version > 6 {
+                    self.opened = left.texts().ok_or("the end is cut off")?;
                 }
                 let expected = (Some(self.sequence), Some(self.microset));
                 if !left.is_empty() || !self.skipped && counts != expected {

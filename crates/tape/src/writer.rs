@@ -8,6 +8,8 @@ use std::time::Duration;
 
 /// A block is written once it has so many bytes: about 10,000 references.
 const BLOCK_BYTES: usize = 32 << 10;
+/// Bytes of the names of files that stand in a trace's end at most.
+const OPENED_BYTES_MAX: usize = 256 << 10;
 /// Bits of a microset that are written: of two million references. Those of a longer one are left out.
 const BITS_BYTES_MAX: usize = 256 << 10;
 
@@ -31,6 +33,8 @@ pub struct Writer<W> {
     microsets_written: u64,
     /// How long the trace took, in nanoseconds; 0: not known.
     took_ns: u64,
+    /// Files with code that the process has opened since it began.
+    opened: Vec<String>,
     context: Context,
     payload: Vec<u8>,
     out: Vec<u8>,
@@ -55,6 +59,7 @@ impl<W: io::Write> Writer<W> {
             written: 0,
             microsets_written: 0,
             took_ns: 0,
+            opened: Vec::new(),
             context: Context::default(),
             payload: Vec::with_capacity(BLOCK_BYTES + 64),
             out: Vec::with_capacity(BLOCK_BYTES + 128),
@@ -177,6 +182,17 @@ impl<W: io::Write> Writer<W> {
         self.took_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     }
 
+    /// Notes which files with code the process has opened while it was recorded, for the trace's end. Those for which there is no room are
+    /// left out.
+    pub fn opened(&mut self, mut objects: Vec<String>) {
+        let mut bytes = 0;
+        objects.retain(|object| {
+            bytes += object.len();
+            bytes <= OPENED_BYTES_MAX
+        });
+        self.opened = objects;
+    }
+
     /// Ends the trace: it is whole.
     ///
     /// # Errors
@@ -188,6 +204,7 @@ impl<W: io::Write> Writer<W> {
         bytes::put(&mut payload, self.sequence);
         bytes::put(&mut payload, self.microsets);
         bytes::put(&mut payload, self.took_ns);
+        bytes::put_texts(&mut payload, &self.opened);
         self.put(Kind::End, &payload)?;
         self.sink.flush()
     }

@@ -7,8 +7,9 @@
 //! ```
 //!
 //! All processes are recorded, and the trace of the one that held the most is kept: so a program behind `sh -c` or `make` has a tape, too. It is
-//! followed by the processes of a run that are that program with those arguments. The trace says which files with code were mapped; when one of them has changed, it is of no use. Whatever is wrong with the folder, or with
-//! what lies in it, costs the tape and a message, and nothing else.
+//! followed by the processes of a run that are that program with those arguments. The trace says which files with code were mapped when it
+//! began and when it ended; when one of them has changed, it is of no use. Whatever is wrong with the folder, or with what lies in it, costs
+//! the tape and a message, and nothing else.
 
 mod folder;
 mod key;
@@ -51,8 +52,10 @@ struct Description {
     key: String,
     /// Different pages in the trace.
     peak_pages: u64,
-    /// Files with code that were mapped, and their identities.
+    /// Files with code that were mapped when recording began, and their identities.
     objects: Vec<(String, String)>,
+    /// Those that the program had opened when it ended.
+    opened: Vec<(String, String)>,
 }
 
 /// Parts of the recorded peak for which there is a tape each.
@@ -130,12 +133,14 @@ impl CachedRun {
         if description.key != self.key.text {
             return Err(format!("{} is of another run", path.display()));
         }
-        for (object, was) in &description.objects {
-            if identity(Path::new(object)).ok().as_ref() != Some(was) {
-                return Err(format!("{} has changed since the program was recorded", Foreign(object)));
-            }
+        let now = |object: &String| identity(Path::new(object)).ok();
+        let mut linked = description.objects.iter().filter(|(object, was)| now(object).as_ref() != Some(was));
+        // Programs unpack libraries under names of one run: what is not there any more does not count.
+        let mut opened = description.opened.iter().filter(|(object, was)| now(object).is_some_and(|now| now != *was));
+        match linked.next().or_else(|| opened.next()) {
+            Some((object, _)) => Err(format!("{} has changed since the program was recorded", Foreign(object))),
+            None => Ok(Some(description)),
         }
-        Ok(Some(description))
     }
 
     /// All that the program touched when it was recorded, and the trace that says so; `None`: it was not.
@@ -246,13 +251,13 @@ impl CachedRun {
         let refuse = |error: &dyn std::fmt::Display| error.to_string();
         let unrecorded = |why: &str| format!("most memory was that of {}, {why}", Foreign(&principal.program));
         // Of the programs that a process has called exec for, the last one has closed its trace.
-        let (path, bytes) = whole_trace(run.place.path(), principal.pid)
+        let WholeTrace { path, bytes, opened } = whole_trace(run.place.path(), principal.pid)
             .map_err(|error| refuse(&error))?
             .ok_or_else(|| unrecorded("which was forked, or did not exit normally"))?;
         let length = bytes.len() as u64;
         let trace = Trace::open(&bytes).map_err(|error| refuse(&error))?;
         let recording = plan::Recording::read(&trace, None).map_err(|error| refuse(&error))?;
-        let description = self.describe(trace.head(), recording.pages())?;
+        let description = self.describe(trace.head(), &opened, recording.pages())?;
         let failed = |error: std::io::Error| format!("{}: {error}", self.path(".trace").display());
         self.folder.remove(&self.key.name);
         self.folder.make_room_for_trace(&self.key.name, BYTES_MAX);
@@ -262,13 +267,15 @@ impl CachedRun {
         Ok((recording.references(), length))
     }
 
-    fn describe(&self, head: &Head, peak_pages: u64) -> Result<Description, String> {
+    fn describe(&self, head: &Head, opened: &[String], peak_pages: u64) -> Result<Description, String> {
         let of = |path: &String| match identity(Path::new(path)) {
             Ok(id) => Ok((path.clone(), id)),
             Err(error) => Err(format!("{}: {error}", Foreign(path))),
         };
         let objects = head.objects.iter().map(of).collect::<Result<_, _>>()?;
-        Ok(Description { key: self.key.text.clone(), peak_pages, objects })
+        // What a program compiles while it runs lies in files without a name, or that are gone.
+        let opened = opened.iter().filter(|path| Path::new(path).is_file()).filter_map(|path| of(path).ok()).collect();
+        Ok(Description { key: self.key.text.clone(), peak_pages, objects, opened })
     }
 }
 
@@ -279,8 +286,16 @@ pub struct InProgress {
     pub recording: Recording,
 }
 
+/// A trace that its process has closed.
+struct WholeTrace {
+    path: PathBuf,
+    bytes: Vec<u8>,
+    /// Files with code that the process had opened when it closed it.
+    opened: Vec<String>,
+}
+
 /// The trace of a process that has closed it, and was not forked into its program.
-fn whole_trace(folder: &Path, pid: i32) -> std::io::Result<Option<(PathBuf, Vec<u8>)>> {
+fn whole_trace(folder: &Path, pid: i32) -> std::io::Result<Option<WholeTrace>> {
     let names = [format!("{pid}.trace"), format!("{pid}-")];
     for path in traces(folder)? {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -291,7 +306,8 @@ fn whole_trace(folder: &Path, pid: i32) -> std::io::Result<Option<(PathBuf, Vec<
         let Ok(trace) = Trace::open(&bytes) else { continue };
         let mut references = trace.references();
         if !trace.head().is_forked && references.by_ref().all(|reference| reference.is_ok()) && references.is_whole() {
-            return Ok(Some((path, bytes)));
+            let opened = references.opened().to_vec();
+            return Ok(Some(WholeTrace { path, bytes, opened }));
         }
     }
     Ok(None)

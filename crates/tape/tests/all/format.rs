@@ -349,8 +349,8 @@ fn what_is_no_trace_is_refused() {
     assert_eq!(Trace::open(&[0; 4096]).unwrap_err(), TraceError::Foreign);
     assert!(matches!(Trace::open(b"").unwrap_err(), TraceError::Truncated { offset: 0, .. }));
     let mut later = make(1, 10, 10).0;
-    later[4] = 7;
-    assert_eq!(Trace::open(&later).unwrap_err(), TraceError::Version { found: 7 });
+    later[4] = 8;
+    assert_eq!(Trace::open(&later).unwrap_err(), TraceError::Version { found: 8 });
 }
 
 /// Made by the last program that wrote version 1, of the lines `0 5`, `0 6`, `0 70000`, `1 6`, `0 5`.
@@ -427,15 +427,29 @@ fn version_5_is_read() {
     assert_eq!((seen, error, whole), (five_lines_in_microsets_of_two(), None, true));
 }
 
+/// Made by the last program that wrote version 6, of the same lines in microsets of two pages.
 #[test]
-fn a_trace_says_how_long_it_took() {
+fn version_6_is_read() {
+    let bytes = include_bytes!("../version-6.trace");
+    assert_eq!(bytes[4], 6);
+    let mut references = Trace::open(bytes).unwrap().references();
+    assert_eq!((references.by_ref().count(), references.opened().is_empty(), references.is_whole()), (5, true, true));
+    let (seen, error, whole) = read_all(bytes);
+    assert_eq!((seen, error, whole), (five_lines_in_microsets_of_two(), None, true));
+}
+
+#[test]
+fn a_trace_says_how_long_it_took_and_what_its_program_has_opened() {
     let mut writer = Writer::new(Vec::new(), &head()).unwrap();
     writer.took(Duration::from_secs(7));
+    let opened = ["/lib/lïbz.so", "/usr/lib/libopenblas.so.0"].map(str::to_owned);
+    writer.opened([&opened[..], &["x".repeat(1 << 20)]].concat());
     writer.finish().unwrap();
     let bytes = std::mem::take(writer.sink());
     let mut references = Trace::open(&bytes).unwrap().references();
     assert_eq!((references.took_ns(), references.next()), (0, None), "its end was not read");
     assert_eq!(references.took_ns(), 7_000_000_000);
+    assert_eq!(references.opened(), opened, "and what there is no room for is left out");
 }
 
 #[test]

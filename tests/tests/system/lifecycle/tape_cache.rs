@@ -25,6 +25,7 @@ pub fn trials() -> Vec<Trial> {
     add("at_the_same_time", skips::no_userfaultfd, at_the_same_time);
     add("unrecorded", skips::no_userfaultfd, unrecorded);
     add("behind_a_shell", skips::no_userfaultfd, behind_a_shell);
+    add("opened_later", skips::no_userfaultfd, opened_later);
     add("no_room", || skips::not_root().or_else(skips::no_userfaultfd), no_room);
     trials
 }
@@ -183,6 +184,33 @@ fn behind_a_shell(name: &str) -> Result<()> {
         "{}",
         second.stderr
     );
+    Ok(())
+}
+
+/// A library that the program opens is compared like those that it was linked with, unless it is not there any more.
+fn opened_later(name: &str) -> Result<()> {
+    let (cache, loader) = (cache(name)?, c_program("loader", &[])?.display().to_string());
+    let library = cache.join("plugin.so");
+    let build = |level: &str| -> Result<()> {
+        std::fs::copy(c_program("plugin", &["-shared", "-fPIC", level])?, cache.join("new.so"))?;
+        Ok(std::fs::rename(cache.join("new.so"), &library)?)
+    };
+    let opened = library.display().to_string();
+    let run =
+        |what: &str| launch(&format!("{name}-{what}"), &cache, &["--local", "16M"], &[&loader, &opened, "keep"])?.run();
+    build("-O2")?;
+    ensure!(source(&run("first")?)?.contains(RECORDED), "the first run is recorded");
+    follows(&run("second")?, "planned in ")?;
+    build("-O1")?;
+    let ended = run("built")?;
+    ended.expect(0, "plugin ok")?;
+    let says = "plugin.so has changed since the program was recorded: the program is recorded anew";
+    ensure!(ended.stderr.contains(says) && source(&ended)?.contains(RECORDED), "{}", ended.stderr);
+    follows(&run("again")?, "planned in ")?;
+    std::fs::remove_file(&library)?;
+    let ended = run("gone")?;
+    ended.expect(96, "dlopen: ")?;
+    ensure!(source(&ended)?.starts_with("kept in ") && !ended.stderr.contains("recorded anew"), "{}", ended.stderr);
     Ok(())
 }
 
