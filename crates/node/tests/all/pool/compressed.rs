@@ -2,9 +2,8 @@
 
 use super::*;
 use hinterland_backend::samples::{Kind, page};
-use hinterland_backend::{LinkCompressed, LinkCompression, OpenOptions, open_with};
+use hinterland_backend::{OpenOptions, open_with};
 use hinterland_testkit::contract::usage;
-use std::sync::Arc;
 
 /// A cluster whose pool is compressed for its links.
 struct Compressed {
@@ -15,8 +14,7 @@ struct Compressed {
 
 impl Compressed {
     fn new(nodes: usize, replicas: usize) -> Compressed {
-        let Cluster { nodes, proxies, pool } = Cluster::new(&vec![64; nodes], replicas);
-        let pool = LinkCompressed::new(Arc::new(pool), "the pool".into(), LinkCompression::On);
+        let Cluster { nodes, proxies, pool } = Cluster::new(&vec![64; nodes], replicas).compressed(LinkCompression::On);
         Compressed { _nodes: nodes, proxies, pool: Arc::new(pool) }
     }
 

@@ -14,7 +14,9 @@ impl Cluster {
     fn used_slabs(&self, node: usize) -> u64 {
         self.nodes[node].node().used_bytes() / SLAB_BYTES
     }
+}
 
+impl<P: Backend> Cluster<P> {
     /// Steps of maintenance, in which each node is asked what it wants back.
     pub fn steps(&self, count: usize) {
         for _ in 0..count {

@@ -15,13 +15,17 @@ mod schedules;
 mod spread;
 mod stripes;
 
-use hinterland_backend::{Backend, LoadError, LoadItem, Location, NodePool, Priority, StoreError, Timing, open};
+use hinterland_backend::{
+    Backend, LinkCompressed, LinkCompression, LoadError, LoadItem, Location, NodePool, Priority, StoreError, Timing,
+    open,
+};
 use hinterland_node::{Listening, Options, SLAB_BYTES};
 use hinterland_testkit::contract::{fork_round, fuzz, fuzz_threads, load, page_of, rows, store, with_fork};
 use hinterland_testkit::proxy::{Mode, Proxy};
 use hinterland_testkit::{maintain_until, maintained, wait_until};
 use hinterland_units::{PAGE_BYTES, PageBytes};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const SLAB_PAGES: u64 = 512;
@@ -49,11 +53,11 @@ const TIMING: Timing = Timing {
 /// As `TIMING`, where something must hold while a refusal is believed.
 const BELIEVING: Timing = Timing { refused: Duration::from_secs(600), ..TIMING };
 
-/// Nodes behind proxies, and a pool of them.
-struct Cluster {
+/// Nodes behind proxies, and a pool of them, or what is around that.
+struct Cluster<P = NodePool> {
     nodes: Vec<Listening>,
     proxies: Vec<Proxy>,
-    pool: NodePool,
+    pool: P,
 }
 
 fn start_node(slabs: u64) -> Listening {
@@ -84,11 +88,7 @@ impl Cluster {
         Cluster::made(nodes, None, replicas, timing)
     }
 
-    /// A pool that begins while one of its nodes is not there.
-    fn without(nodes: Vec<Listening>, absent: Option<usize>, replicas: usize) -> Cluster {
-        Cluster::made(nodes, absent, replicas, TIMING)
-    }
-
+    /// A pool that begins while one of its nodes is not there, if `absent` says so.
     fn made(nodes: Vec<Listening>, absent: Option<usize>, replicas: usize, timing: Timing) -> Cluster {
         let proxies: Vec<Proxy> = nodes.iter().map(|node| Proxy::start(address(node))).collect();
         absent.iter().for_each(|absent| proxies[*absent].set(Mode::Dead));
@@ -98,13 +98,21 @@ impl Cluster {
         Cluster { nodes, proxies, pool }
     }
 
+    /// The same with link compression.
+    fn compressed(self, mode: LinkCompression) -> Cluster<LinkCompressed> {
+        let Cluster { nodes, proxies, pool } = self;
+        Cluster { nodes, proxies, pool: LinkCompressed::new(Arc::new(pool), "the pool".into(), mode) }
+    }
+}
+
+impl<P: Backend> Cluster<P> {
     /// Pages in the nodes, each replica counted.
     fn pages(&self) -> u64 {
         rows(&self.pool).iter().map(|row| row.pages).sum()
     }
 
     /// Maintains the pool until `holds`.
-    fn maintain_until(&self, what: &str, holds: impl Fn(&Cluster) -> bool) {
+    fn maintain_until(&self, what: &str, holds: impl Fn(&Cluster<P>) -> bool) {
         maintain_until(&self.pool, what, || holds(self));
     }
 

@@ -1,19 +1,18 @@
 //! Pages that are patched: good days, bad ones, forks, and nodes that cannot do it.
 
 use super::*;
-use hinterland_backend::{GRANULE_BYTES, GranuleSet, LinkCompressed, LinkCompression, OpenOptions, Patch, open_with};
+use hinterland_backend::{GRANULE_BYTES, GranuleSet, OpenOptions, Patch, open_with};
 use hinterland_testkit::{Rng, patient};
 use hinterland_wire::Features;
 use std::io::Read;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 const PATCHING: Timing = Timing { sub_page: true, ..TIMING };
 
 /// Pages with their contents, which change.
-struct Changing {
+pub struct Changing {
     at: Vec<Location>,
     pages: Vec<PageBytes>,
     rng: Rng,
@@ -22,7 +21,7 @@ struct Changing {
 }
 
 impl Changing {
-    fn new(pool: &dyn Backend, pages: u64, seed: u64) -> Changing {
+    pub fn new(pool: &dyn Backend, pages: u64, seed: u64) -> Changing {
         let pages: Vec<PageBytes> = (0..pages).map(|page| page_of(seed + page)).collect();
         let at = store(pool, &pages).into_iter().map(|at| at.unwrap_or_else(|error| panic!("{error}"))).collect();
         Changing { at, pages, rng: Rng(seed), patched: 0, anew: 0 }
@@ -42,7 +41,7 @@ impl Changing {
     }
 
     /// As the pager does: changes some pages, patches them, and stores those anew whose patch was not made.
-    fn step(&mut self, pool: &dyn Backend, pages: usize) {
+    pub fn step(&mut self, pool: &dyn Backend, pages: usize) {
         let mut chosen: Vec<usize> = (0..pages).map(|_| self.rng.index(self.at.len())).collect();
         chosen.sort_unstable();
         chosen.dedup();
@@ -73,13 +72,17 @@ impl Changing {
     }
 
     #[track_caller]
-    fn check(&self, pool: &dyn Backend) {
+    pub fn check(&self, pool: &dyn Backend) {
         for (index, chunk) in self.at.chunks(60).enumerate() {
             let priority = if index % 2 == 0 { Priority::Demand } else { Priority::Prefetch };
             for (page, loaded) in self.pages[index * 60..].iter().zip(load(pool, chunk, priority)) {
                 assert!(loaded.unwrap_or_else(|error| panic!("{error}")) == *page, "a page is wrong");
             }
         }
+    }
+
+    pub fn free(self, pool: &dyn Backend) {
+        pool.free(&self.at);
     }
 }
 
@@ -259,8 +262,8 @@ fn a_node_without_the_feature_gets_whole_pages() {
 
 #[test]
 fn blocks_are_not_patched_and_pages_that_do_not_shrink_are() {
-    let Cluster { nodes: _nodes, proxies: _proxies, pool } = Cluster::with(&[64], 1, PATCHING);
-    let pool = LinkCompressed::new(Arc::new(pool), "the pool".into(), LinkCompression::On);
+    let Cluster { nodes: _nodes, proxies: _proxies, pool } =
+        Cluster::with(&[64], 1, PATCHING).compressed(LinkCompression::On);
     let mut pages = Changing::new(&pool, 300, 21);
     (0..10).for_each(|_| pages.step(&pool, 50));
     pages.check(&pool);

@@ -1,8 +1,9 @@
 //! Whether a node may be removed now: who says yes is killed at that moment, and no page is lost.
 
-use super::schedules::play;
+use super::patches::Changing;
+use super::schedules::{PoolFeatures, play};
 use super::{Cluster, SLAB_PAGES, Stored, TIMING, start_node};
-use hinterland_backend::{Backend, Timing};
+use hinterland_backend::{Backend, LinkCompression, Timing};
 use hinterland_node::{CopyFigures, Listening, Options, SLAB_BYTES};
 use hinterland_testkit::contract::{rows, with_fork};
 use hinterland_testkit::proxy::Mode;
@@ -15,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-impl Cluster {
+impl<P> Cluster<P> {
     fn copies(&self, node: usize) -> CopyFigures {
         self.nodes[node].node().copies(Instant::now())
     }
@@ -23,7 +24,9 @@ impl Cluster {
     fn may_go(&self, node: usize) -> bool {
         self.copies(node).removable
     }
+}
 
+impl Cluster {
     fn until_may_go(&self, node: usize) {
         let state = || format!("{node}: {:?}", self.copies(node));
         wait_until_or("the node may be removed", state, || {
@@ -160,17 +163,28 @@ fn who_says_that_it_may_go_is_killed_at_that_moment_and_no_page_is_lost() {
 /// Nodes are drained, shrunk and used again while threads store, check and free, until one says that it may go: it is killed.
 fn removed(seed: u64) {
     let mut rng = Rng(seed);
+    let features = PoolFeatures::drawn(seed, &mut rng);
     let count = 2 + rng.index(3);
     let replicas = if rng.below(4) == 0 { 1 } else { 2 };
-    let timing = Timing { rebuild_bytes_per_second: 1 << 30, ..TIMING };
+    let timing = Timing { rebuild_bytes_per_second: 1 << 30, sub_page: features.sub_page, ..TIMING };
     let cluster = Cluster::of((0..count).map(|_| start_node(40)).collect(), replicas, timing);
+    match features.compression {
+        LinkCompression::Off => remove(seed, rng, replicas, &cluster),
+        mode => remove(seed, rng, replicas, &cluster.compressed(mode)),
+    }
+}
+
+fn remove<P: Backend>(seed: u64, mut rng: Rng, replicas: usize, cluster: &Cluster<P>) {
+    let count = cluster.nodes.len();
     let stored = Stored::new(&cluster.pool, 0..50 + rng.below(SLAB_PAGES * 3));
     // Nobody stores or frees at the moment of the kill; whatever the pool does by itself goes on.
     let (moment, over) = (RwLock::new(()), AtomicBool::new(false));
     let work = |thread: u64| {
         let (mut rng, mut held, mut next) = (Rng(seed * 10 + thread), Vec::new(), (thread + 1) << 32);
+        let mut changing = cluster.pool.patches().then(|| Changing::new(&cluster.pool, 60, seed * 10 + thread));
         while !over.load(Relaxed) {
             let _busy = moment.read().unwrap_or_else(PoisonError::into_inner);
+            changing.iter_mut().for_each(|pages| pages.step(&cluster.pool, 20));
             let pages = 1 + rng.below(200);
             held.push(Stored::new(&cluster.pool, next..next + pages));
             next += pages;
@@ -180,11 +194,12 @@ fn removed(seed: u64) {
             }
         }
         held.iter().for_each(|stored: &Stored| stored.check(&cluster.pool));
+        changing.iter().for_each(|pages| pages.check(&cluster.pool));
     };
     cluster.maintained(|| {
         std::thread::scope(|scope| {
             let workers: Vec<_> = (0..2).map(|thread| scope.spawn(move || work(thread))).collect();
-            let victim = remove_one(&cluster, seed, &mut rng, replicas, &moment);
+            let victim = remove_one(cluster, seed, &mut rng, replicas, &moment);
             stored.check(&cluster.pool);
             let removed = format!("{seed}: {victim} of {count} was removed");
             println!("  {removed}");
@@ -197,7 +212,7 @@ fn removed(seed: u64) {
     });
 }
 
-fn remove_one(cluster: &Cluster, seed: u64, rng: &mut Rng, replicas: usize, moment: &RwLock<()>) -> usize {
+fn remove_one<P>(cluster: &Cluster<P>, seed: u64, rng: &mut Rng, replicas: usize, moment: &RwLock<()>) -> usize {
     let count = cluster.nodes.len();
     // Those that will lease no more, or hardly any.
     let mut leaving = Vec::new();

@@ -1,9 +1,11 @@
 //! Random schedules of bad days, each from a seed: nodes are killed, stopped, slowed down, damaged and restarted, one at a time,
-//! while threads store, load and free and check every byte, and hostile neighbours of theirs connect to the nodes.
+//! while threads store, load and free and check every byte, and hostile neighbours of theirs connect to the nodes. The seed also says
+//! whether pages travel compressed, and whether changed ones are patched.
 
 use super::neighbours::{Neighbours, check_bounds};
-use super::{Cluster, SLAB_PAGES, Stored, address, start_node, start_node_on};
-use hinterland_backend::Backend;
+use super::patches::Changing;
+use super::{Cluster, SLAB_PAGES, Stored, TIMING, address, start_node, start_node_on};
+use hinterland_backend::{Backend, LinkCompression, Timing};
 use hinterland_node::Listening;
 use hinterland_testkit::contract::{fuzz, rows};
 use hinterland_testkit::proxy::{Mode, Proxy};
@@ -60,6 +62,23 @@ pub fn play(percent: u64, schedule: impl Fn(u64) + Sync) {
     std::thread::scope(|scope| (0..AT_A_TIME.min(count)).for_each(|_| drop(scope.spawn(play_some))));
 }
 
+/// What a pool does beside storing pages as they are.
+#[derive(Debug)]
+pub struct PoolFeatures {
+    pub sub_page: bool,
+    pub compression: LinkCompression,
+}
+
+impl PoolFeatures {
+    /// Those of a schedule.
+    pub fn drawn(seed: u64, rng: &mut Rng) -> PoolFeatures {
+        let modes = [LinkCompression::Off, LinkCompression::On, LinkCompression::Auto];
+        let drawn = PoolFeatures { sub_page: rng.below(2) == 0, compression: modes[rng.index(modes.len())] };
+        println!("  {seed}: {drawn:?}");
+        drawn
+    }
+}
+
 #[test]
 fn random_bad_days_cost_no_byte() {
     play(60, schedule);
@@ -98,7 +117,7 @@ pub fn bad_day(seed: u64, rng: &mut Rng, nodes: &mut [Listening], proxies: &[Pro
     }
 }
 
-impl Cluster {
+impl<P: Backend> Cluster<P> {
     /// How often a node was lost.
     pub fn losses(&self, node: usize) -> u64 {
         rows(&self.pool)[node].losses
@@ -117,10 +136,18 @@ impl Cluster {
 
 fn schedule(seed: u64) {
     let mut rng = Rng(seed);
+    let features = PoolFeatures::drawn(seed, &mut rng);
     // Every third pool begins without one of its nodes.
     let absent = seed.is_multiple_of(3).then(|| rng.index(3));
-    let mut cluster =
-        Cluster::without([None, None, Some(1_000_000_000)].map(|link| start_node_on(link, 64)).into(), absent, 2);
+    let nodes = [None, None, Some(1_000_000_000)].map(|link| start_node_on(link, 64));
+    let cluster = Cluster::made(nodes.into(), absent, 2, Timing { sub_page: features.sub_page, ..TIMING });
+    match features.compression {
+        LinkCompression::Off => bad_days(seed, rng, absent, cluster),
+        mode => bad_days(seed, rng, absent, cluster.compressed(mode)),
+    }
+}
+
+fn bad_days<P: Backend>(seed: u64, mut rng: Rng, absent: Option<usize>, mut cluster: Cluster<P>) {
     let pages = 50 + rng.below(SLAB_PAGES);
     let stored = Stored::new(&cluster.pool, 0..pages);
     for event in 0..EVENTS {
@@ -136,7 +163,7 @@ fn schedule(seed: u64) {
         let broken = bad_day(seed, &mut rng, &mut cluster.nodes, &cluster.proxies, victim);
         // At three of four pools.
         let neighbours = (!seed.is_multiple_of(4)).then(|| Neighbours::of(&cluster.nodes, seed * 10 + event as u64));
-        let losses = |cluster: &Cluster| (0..3).map(|node| cluster.losses(node)).collect::<Vec<_>>();
+        let losses = |cluster: &Cluster<P>| (0..3).map(|node| cluster.losses(node)).collect::<Vec<_>>();
         let lost_before = losses(&cluster);
         let over = AtomicBool::new(false);
         cluster.maintained(|| {
@@ -147,6 +174,16 @@ fn schedule(seed: u64) {
                         fuzz(&cluster.pool, seed * 1000 + event as u64 * 100 + round, 20, 100);
                         round += 1;
                     }
+                });
+                let changes = cluster.pool.patches().then(|| {
+                    scope.spawn(|| {
+                        let mut pages = Changing::new(&cluster.pool, 60, seed * 1000 + event as u64);
+                        while !over.load(Relaxed) {
+                            pages.step(&cluster.pool, 20);
+                            pages.check(&cluster.pool);
+                        }
+                        pages.free(&cluster.pool);
+                    })
                 });
                 let until = Over(&over);
                 stored.check(&cluster.pool);
@@ -160,7 +197,8 @@ fn schedule(seed: u64) {
                 }
                 cluster.proxies[victim].set(Mode::Pass);
                 drop(until);
-                worker.join().unwrap_or_else(|panic| resume_unwind(panic));
+                let workers = [Some(worker), changes].into_iter().flatten();
+                workers.for_each(|worker| worker.join().unwrap_or_else(|panic| resume_unwind(panic)));
             });
         });
         for (node, lost) in lost_before.iter().enumerate().filter(|(node, _)| *node != victim) {
