@@ -114,6 +114,7 @@ mod tests {
             ("--evict min --prefetch leap", "goes with prefetcher none"),
             ("--link ethernet", "'ethernet' is no link"),
             ("--link 5us:", "'' is no bandwidth"),
+            ("--share fixed:100", "'fixed:100' divides no link"),
             ("--local 1M", "below the smallest budget"),
             ("--local 0%", "not a percentage"),
             ("--local 25%ram", "a share of the RAM"),

@@ -22,7 +22,7 @@ use hinterland_abi::{
     EnvError, EvictName, GranularityName, PrefetchName, Setting, parse_block, parse_prefetch_cache, variables,
 };
 use hinterland_sim::{
-    Blocks, FaultPath, Granularity, LinkModel, ReplayStats, Setup, SetupError, Workload, WorkloadError,
+    Blocks, FaultPath, Granularity, LinkModel, LinkShare, ReplayStats, Setup, SetupError, Workload, WorkloadError,
 };
 use hinterland_tape::TraceError;
 use hinterland_tape::plan::PlanError;
@@ -53,6 +53,9 @@ pub struct SimArgs {
     /// with :half behind it both directions share the bandwidth, as with ssd
     #[arg(long, value_delimiter = ',', value_name = "LIST", default_value = "rdma-25g,tcp-10g,ssd")]
     link: Vec<LinkModel>,
+    /// How the links are divided, as share= of a memory node's URL says it: strict (demand fetches first), fixed:PERCENT, weighted:PERCENT, auto
+    #[arg(long, value_name = "SHARE", default_value_t = LinkShare::Strict, value_parser = share)]
+    share: LinkShare,
     /// Fault path: decides what faults cost, and which pages are evicted together
     #[arg(long, value_enum, value_name = "PATH", default_value_t = FaultPathArg::Inline)]
     fault_path: FaultPathArg,
@@ -97,6 +100,12 @@ fn granularity(text: &str) -> Result<GranularityName, EnvError> {
     text.parse()
 }
 
+/// Reads a link's share as the URL of a memory node has it.
+fn share(text: &str) -> Result<LinkShare, String> {
+    text.parse()
+        .map_err(|()| format!("'{text}' divides no link; write strict, fixed:PERCENT, weighted:PERCENT or auto"))
+}
+
 /// Reads the processor time that a program takes.
 pub fn cpu_seconds(text: &str) -> Result<Duration, String> {
     let time = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
@@ -139,6 +148,7 @@ Examples:
   hinterland sim app.trace --local 25% --prefetch all --evict all --link rdma-25g,tcp-10g,ssd
   hinterland sim app.trace --local 25% --prefetch none,auto,tape
   hinterland sim app.trace --local 25% --block 64K
+  hinterland sim app.trace --local 25% --link 15us:1Gb/s --share auto
   hinterland sim third.trace --local 25% --prefetch none,auto --tape of-first-and-second.tape
   hinterland sim app.trace --local 512M --prefetch none,leap --link 2us:100Gb/s --json | jq '.rows[].slowdown'
 
@@ -231,7 +241,7 @@ impl SimArgs {
             blocks: Blocks { granularity, pages: self.block.flatten().map(pages) },
             written_percent: self.written,
             seed: self.seed,
-            ..Setup::new(self.local, link.clone()).on(self.fault_path.model())
+            ..Setup::new(self.local, LinkModel { share: self.share, ..link.clone() }).on(self.fault_path.model())
         }
     }
 }

@@ -23,6 +23,8 @@ pub struct Report {
     pub pages: u64,
     /// Frames that the program may have in the end.
     pub local_pages: u64,
+    /// How each link is divided.
+    pub share: String,
     /// Whose costs a fault has.
     pub fault_path: &'static str,
     /// Of 100 pages that come back, so many are written to before they leave again.
@@ -137,6 +139,7 @@ pub fn of(args: &SimArgs, traced: &Traced, combinations: &[Combination], figures
         references: work.touches().len() as u64,
         pages: work.touched_pages(),
         local_pages: combinations.first().map_or(0, |one| one.setup.frames(work)),
+        share: args.share.to_string(),
         fault_path: match args.fault_path {
             super::FaultPathArg::Monitor => "monitor",
             super::FaultPathArg::Inline => "inline",

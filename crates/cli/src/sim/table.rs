@@ -41,12 +41,13 @@ pub fn of(report: &Report) -> String {
     }
     let ahead = if report.rows.iter().any(|row| row.prefetch != "none") { ASSUMED_AHEAD } else { "" };
     format!(
-        "{}: {} references to {} of memory, {times}; {} local, faults on the {} path\n\n{columns}\n{ahead}",
+        "{}: {} references to {} of memory, {times}; {} local, faults on the {} path, share={}\n\n{columns}\n{ahead}",
         report.name(),
         report.references,
         bytes(report.pages),
         bytes(report.local_pages),
         report.fault_path,
+        report.share,
     )
 }
 

@@ -113,6 +113,22 @@ fn a_blocks_size_asks_for_blocks_as_in_a_run() {
 }
 
 #[test]
+fn links_are_divided_as_a_share_says() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = trace(&directory);
+    // Windows and what leaves for them on one slow link: what demand fetches wait for depends on who is first.
+    let options = ["--local", "16M", "--prefetch", "readahead", "--evict", "s3-fifo", "--link", "15us:1Gb/s:half"];
+    let divided = |share: &[&str]| json(&path, &[&options[..], share].concat());
+    let stalled = |report: &Value| report["rows"][0]["stall_seconds"].as_f64().unwrap();
+    let [unsaid, strict, fixed] = [&[][..], &["--share", "strict"], &["--share", "fixed:10"]].map(divided);
+    assert_eq!((&unsaid, &unsaid["share"]), (&strict, &"strict".into()));
+    assert_eq!(fixed["share"], "fixed:10");
+    assert!(stalled(&fixed) > stalled(&strict), "{} and {}", stalled(&fixed), stalled(&strict));
+    let weighted = divided(&["--share", "weighted:25"]);
+    assert_eq!(weighted["rows"][0]["first_touch_faults"], strict["rows"][0]["first_touch_faults"]);
+}
+
+#[test]
 fn a_tape_of_the_trace_is_one_more_row_without_major_faults() {
     let directory = tempfile::tempdir().unwrap();
     let path = trace(&directory);
