@@ -34,12 +34,16 @@ class Program(NamedTuple):
     alone_part: int = 1
 
 
-def of_walks(walk: str) -> Program:
-    return Program("walks.cpp", ("-O2",), lambda mib: [walk, str(mib)])
+def part_of(source: str, part: str) -> Program:
+    """A part of a program, which is its first argument."""
+    return Program(source, ("-O2",), lambda mib: [part, str(mib)])
 
 
 PROGRAMS = {
-    **{walk: of_walks(walk) for walk in ("edges", "sum", "sparse", "join")},
+    **{walk: part_of("walks.cpp", walk) for walk in ("edges", "sum", "sparse", "join")},
+    # Left in the middle, walked in calls, and with checks of bounds.
+    **{walk: part_of("searches.cpp", walk) for walk in ("find", "rank")},
+    "checked": Program("checked.rs", ("-O",), lambda mib: [str(mib)]),
     "columns": Program("columns.cpp", ("-O2",), lambda mib: ["all", str(mib)]),
     "flow": Program("flow.cpp", ("-O2",), lambda mib: [str(mib)], "/usr/include/lemon/network_simplex.h", 8),
     "pagerank": Program("pagerank.rs", ("-O",), lambda mib: [str(mib)]),
