@@ -45,7 +45,7 @@ impl SessionReport {
 
 /// What is known of the copies of all pages here.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct CopyFigures {
+pub struct CopyStatistics {
     /// No page of a program would be lost with the node.
     pub removable: bool,
     /// Sessions that have not said anything that still holds, and have slabs or may get some.
@@ -72,10 +72,10 @@ impl Session {
 
 impl Node {
     /// Whether the node may be removed now, and what of.
-    pub fn copies(&self, now: Instant) -> CopyFigures {
+    pub fn copies(&self, now: Instant) -> CopyStatistics {
         let leases_more = !self.is_draining();
         let valid = self.options().report_valid;
-        let mut figures = CopyFigures { removable: true, ..CopyFigures::default() };
+        let mut figures = CopyStatistics { removable: true, ..CopyStatistics::default() };
         for session in self.sessions().values() {
             let copies = session.copies(now, valid, leases_more);
             let SessionCopies { removability, report, .. } = copies;

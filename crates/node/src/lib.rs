@@ -35,10 +35,10 @@ mod slab;
 mod store;
 mod stream;
 
-pub use copies::CopyFigures;
+pub use copies::CopyStatistics;
 pub use latency::{BUCKETS, Histogram, SAMPLED_ONE_IN, Work};
 pub use listen::{Listening, NodeError};
 pub use memory::raise_descriptor_limit;
-pub use node::{Node, Options, SessionFigures};
+pub use node::{Node, Options, SessionStatistics};
 pub use request_buffers::BUFFERS_BYTES_MAX;
 pub use slab::SLAB_BYTES;

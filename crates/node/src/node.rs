@@ -340,18 +340,18 @@ impl Node {
     }
 
     /// The figures of the `bound` sessions with most slabs, the largest first.
-    pub fn largest_sessions(&self, bound: usize) -> Vec<SessionFigures> {
+    pub fn largest_sessions(&self, bound: usize) -> Vec<SessionStatistics> {
         let mut sessions: Vec<(usize, Arc<Session>)> =
             self.sessions().values().map(|session| (session.slab_count(), session.clone())).collect();
         sessions.sort_by_key(|(slabs, session)| (std::cmp::Reverse(*slabs), session.id));
         sessions.truncate(bound);
-        sessions.iter().map(|(slabs, session)| SessionFigures::of(session, *slabs)).collect()
+        sessions.iter().map(|(slabs, session)| SessionStatistics::of(session, *slabs)).collect()
     }
 
     /// Appends the figures of the node and of its largest sessions to a reply.
     pub(crate) fn write_statistics(&self, into: &mut Vec<u8>) {
         let sessions = self.largest_sessions(SESSION_ROWS_MAX);
-        let rows: Vec<SessionRow<'_>> = sessions.iter().map(SessionFigures::row).collect();
+        let rows: Vec<SessionRow<'_>> = sessions.iter().map(SessionStatistics::row).collect();
         Statistics::encode(into, &self.figures(), &rows);
     }
 
@@ -378,7 +378,7 @@ impl Node {
 
 /// What is said of one session.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SessionFigures {
+pub struct SessionStatistics {
     /// As its client called it.
     pub name: String,
     /// Its number.
@@ -395,9 +395,9 @@ pub struct SessionFigures {
     pub written_bytes: u64,
 }
 
-impl SessionFigures {
-    fn of(session: &Session, slabs: usize) -> SessionFigures {
-        SessionFigures {
+impl SessionStatistics {
+    fn of(session: &Session, slabs: usize) -> SessionStatistics {
+        SessionStatistics {
             name: session.name.clone(),
             session: session.id.0,
             lanes: session.lanes(),
@@ -409,7 +409,7 @@ impl SessionFigures {
     }
 
     fn row(&self) -> SessionRow<'_> {
-        let SessionFigures { ref name, session, lanes, slabs, quota_bytes, read_bytes, written_bytes } = *self;
+        let SessionStatistics { ref name, session, lanes, slabs, quota_bytes, read_bytes, written_bytes } = *self;
         SessionRow { session, lanes, slabs, quota_bytes, read_bytes, written_bytes, name }
     }
 }

@@ -310,7 +310,7 @@ impl PrefetchDriver {
         let mut requests = self.requests();
         requests.arbiter.end_tapes();
         requests.arbiter.forget_hint_sites();
-        requests.arbiter.forget_block_figures();
+        requests.arbiter.forget_block_statistics();
         self.demands.store(0, Relaxed);
         self.block_pages.store(0, Relaxed);
         (requests.threads, requests.regions) = (Busiest::default(), Busiest::default());

@@ -169,7 +169,7 @@ impl Arbiter {
     }
 
     /// What blocks have led to counts from here on: in the child of a fork.
-    pub fn forget_block_figures(&mut self) {
+    pub fn forget_block_statistics(&mut self) {
         self.blocks.forget_figures();
     }
 

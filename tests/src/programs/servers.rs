@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Keys in one pipeline.
-const BATCH: u64 = 500;
+const BATCH: usize = 500;
 
 /// redis-server.
 pub const REDIS: Scenario = Scenario {
@@ -70,12 +70,11 @@ fn redis_load(place: &Place, ended: &Ended) -> Result<()> {
     let keys = place.size_bytes.saturating_sub(4 * MIB) / VALUE_BYTES;
     let mut seen = String::new();
 
-    for round in 0..2 {
-        // The second round overwrites a quarter of the keys.
-        let step = if round == 0 { 1 } else { 4 };
-        for first in (0..keys).step_by(usize::try_from(BATCH)?) {
+    // The second round overwrites a quarter of the keys.
+    for (round, step) in [(0, 1), (1, 4)] {
+        for keys in batches((0..keys).step_by(step)) {
             let mut pipe = redis::pipe();
-            for i in (first..keys.min(first + BATCH)).filter(|i| i.is_multiple_of(step)) {
+            for i in keys {
                 pipe.cmd("SET").arg(format!("key:{i}")).arg(value(i, round)).ignore();
                 pipe.cmd("HSET").arg(format!("hash:{}", i / 50)).arg(i % 50).arg(i * 7 + round).ignore();
                 pipe.cmd("ZADD").arg("scores").arg(i * 31 % 1009).arg(i % 20_000).ignore();
@@ -83,15 +82,26 @@ fn redis_load(place: &Place, ended: &Ended) -> Result<()> {
             pipe.exec(&mut connection)?;
         }
     }
-    let removed: u64 = (0..keys).step_by(7).try_fold(0, |sum, i| -> Result<u64> {
-        Ok(sum + redis::cmd("DEL").arg(format!("key:{i}")).query::<u64>(&mut connection)?)
-    })?;
+    let mut removed = 0;
+    for keys in batches((0..keys).step_by(7)) {
+        let mut pipe = redis::pipe();
+        for i in keys {
+            pipe.cmd("DEL").arg(format!("key:{i}"));
+        }
+        removed += pipe.query::<Vec<u64>>(&mut connection)?.into_iter().sum::<u64>();
+    }
     let _ = writeln!(seen, "removed {removed}");
 
-    for i in 0..keys {
-        let got: Option<Vec<u8>> = redis::cmd("GET").arg(format!("key:{i}")).query(&mut connection)?;
-        let right = (!i.is_multiple_of(7)).then(|| value(i, u64::from(i.is_multiple_of(4))));
-        ensure!(got == right, "redis gave a wrong value for key:{i}");
+    for keys in batches(0..keys) {
+        let mut pipe = redis::pipe();
+        for i in &keys {
+            pipe.cmd("GET").arg(format!("key:{i}"));
+        }
+        let values = pipe.query::<Vec<Option<Vec<u8>>>>(&mut connection)?;
+        for (i, got) in keys.into_iter().zip(values) {
+            let right = (!i.is_multiple_of(7)).then(|| value(i, u64::from(i.is_multiple_of(4))));
+            ensure!(got == right, "redis gave a wrong value for key:{i}");
+        }
     }
     let size: u64 = redis::cmd("DBSIZE").query(&mut connection)?;
     let digest: String = redis::cmd("DEBUG").arg("DIGEST").query(&mut connection)?;
@@ -119,9 +129,9 @@ fn memcached_load(place: &Place, ended: &Ended) -> Result<()> {
     let keys = place.size_bytes.saturating_sub(4 * MIB) / VALUE_BYTES;
 
     for (round, step) in [(0, 1), (1, 3)] {
-        for first in (0..keys).step_by(usize::try_from(BATCH)?) {
+        for keys in batches((0..keys).step_by(step)) {
             let mut batch = Vec::new();
-            for i in (first..keys.min(first + BATCH)).filter(|i| i.is_multiple_of(step)) {
+            for i in keys {
                 let value = value(i, round);
                 write!(batch, "set key:{i} 0 0 {} noreply\r\n", value.len())?;
                 batch.extend_from_slice(&value);
@@ -130,13 +140,18 @@ fn memcached_load(place: &Place, ended: &Ended) -> Result<()> {
             server.send(&batch)?;
         }
     }
-    for i in (0..keys).step_by(11) {
-        server.send(format!("delete key:{i}\r\n").as_bytes())?;
-        ensure!(server.line()? == "DELETED", "memcached did not delete key:{i}");
+    for keys in batches((0..keys).step_by(11)) {
+        server.send_lines("delete", &keys)?;
+        for i in keys {
+            ensure!(server.line()? == "DELETED", "memcached did not delete key:{i}");
+        }
     }
-    for i in 0..keys {
-        let right = (!i.is_multiple_of(11)).then(|| value(i, u64::from(i.is_multiple_of(3))));
-        ensure!(server.get(i)? == right, "memcached gave a wrong value for key:{i}");
+    for keys in batches(0..keys) {
+        server.send_lines("get", &keys)?;
+        for i in keys {
+            let right = (!i.is_multiple_of(11)).then(|| value(i, u64::from(i.is_multiple_of(3))));
+            ensure!(server.value(i)? == right, "memcached gave a wrong value for key:{i}");
+        }
     }
     let items = server.statistic("curr_items")?;
     let evictions = server.statistic("evictions")?;
@@ -162,8 +177,13 @@ impl Memcached {
         Ok(line.trim_end().to_owned())
     }
 
-    fn get(&mut self, i: u64) -> Result<Option<Vec<u8>>> {
-        self.send(format!("get key:{i}\r\n").as_bytes())?;
+    /// A command for each of the keys.
+    fn send_lines(&mut self, command: &str, keys: &[u64]) -> Result<()> {
+        self.send(keys.iter().map(|i| format!("{command} key:{i}\r\n")).collect::<String>().as_bytes())
+    }
+
+    /// The answer to `get`.
+    fn value(&mut self, i: u64) -> Result<Option<Vec<u8>>> {
         let head = self.line()?;
         if head == "END" {
             return Ok(None);
@@ -189,7 +209,16 @@ impl Memcached {
     }
 }
 
-/// Waits until somebody listens at `socket`.
+/// The keys, as many at a time as are sent together.
+fn batches(keys: impl Iterator<Item = u64>) -> impl Iterator<Item = Vec<u64>> {
+    let mut keys = keys.peekable();
+    std::iter::from_fn(move || {
+        keys.peek()?;
+        Some(keys.by_ref().take(BATCH).collect())
+    })
+}
+
+/// Waits until the server listens at `socket`.
 fn wait_for(socket: &Path, ended: &Ended) -> Result<()> {
     while UnixStream::connect(socket).is_err() {
         ensure!(!ended.yes(), "the server ended before it listened");

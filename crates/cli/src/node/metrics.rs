@@ -4,7 +4,7 @@
 
 use super::NodeError;
 use super::http::{self, Page};
-use hinterland_node::{BUCKETS, Histogram, Node, SAMPLED_ONE_IN, SessionFigures, Work};
+use hinterland_node::{BUCKETS, Histogram, Node, SAMPLED_ONE_IN, SessionStatistics, Work};
 use hinterland_units::Foreign;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet, text};
@@ -41,7 +41,7 @@ pub fn address(place: &str) -> Result<SocketAddr, NodeError> {
 /// It cannot be listened on.
 pub fn serve(address: SocketAddr, node: Arc<Node>) -> Result<SocketAddr, NodeError> {
     let mut registry = Registry::with_prefix("hinterland_node");
-    registry.register_collector(Box::new(Figures(node.clone())));
+    registry.register_collector(Box::new(NodeCollector(node.clone())));
     let page = move |path: &str| match path {
         "/metrics" => {
             let mut body = String::new();
@@ -58,18 +58,18 @@ pub fn serve(address: SocketAddr, node: Arc<Node>) -> Result<SocketAddr, NodeErr
 }
 
 /// What is scraped.
-struct Figures(Arc<Node>);
+struct NodeCollector(Arc<Node>);
 
-impl fmt::Debug for Figures {
+impl fmt::Debug for NodeCollector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Figures")
+        f.write_str("NodeCollector")
     }
 }
 
 /// Name, what it says, unit, value.
 type Row<'a> = (&'a str, &'a str, Option<Unit>, u64);
 
-impl Collector for Figures {
+impl Collector for NodeCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let node = self.0.figures();
         let bytes = Some(Unit::Bytes);
@@ -117,7 +117,7 @@ impl Collector for Figures {
     }
 }
 
-impl Figures {
+impl NodeCollector {
     fn certificates(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let Some(credentials) = self.0.credentials() else { return Ok(()) };
         let (certificates, now) = (credentials.certificates(), SystemTime::now());
@@ -164,7 +164,7 @@ impl Figures {
 
     fn sessions(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let sessions = self.0.largest_sessions(SESSIONS_MAX);
-        type Value = fn(&SessionFigures) -> u64;
+        type Value = fn(&SessionStatistics) -> u64;
         let bytes = || Some(Unit::Bytes);
         let rows: [(&str, &str, Option<Unit>, MetricType, Value); 5] = [
             ("session_held", "Memory of a session, of the largest ones", bytes(), MetricType::Gauge, |session| {

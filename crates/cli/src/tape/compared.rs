@@ -25,7 +25,7 @@ struct Compared {
     /// The program.
     program: String,
     /// Its runs.
-    traces: Vec<RunFigures>,
+    traces: Vec<RunSummary>,
     /// How oblivious it is: ordered, set or neither.
     verdict: &'static str,
     /// Local memory that the phases are for, in pages.
@@ -37,7 +37,7 @@ struct Compared {
     /// Share of the pages that lie in phases which agree.
     agreeing_percent: f64,
     /// The phases, in order.
-    phases: Vec<PhaseFigures>,
+    phases: Vec<PhaseSummary>,
     /// Where the unordered tape was to be written.
     tape: Option<String>,
     /// Its bytes; null: none was written.
@@ -48,7 +48,7 @@ struct Compared {
 
 /// A run.
 #[derive(Serialize)]
-struct RunFigures {
+struct RunSummary {
     /// Its trace.
     trace: String,
     /// References in it.
@@ -59,7 +59,7 @@ struct RunFigures {
 
 /// A phase.
 #[derive(Serialize)]
-struct PhaseFigures {
+struct PhaseSummary {
     /// Pages that a run touches in it and that the phase before does not have, at most.
     pages: u64,
     /// Of these, the share that all runs touch.
@@ -180,7 +180,7 @@ fn write(
 /// What the comparison says, without what was written.
 fn report(args: &PlanArgs, comparison: &Comparison, local_pages: u64) -> Compared {
     let runs = args.traces.iter().zip(&comparison.runs);
-    let phase = |phase: &Phase| PhaseFigures {
+    let phase = |phase: &Phase| PhaseSummary {
         pages: phase.pages,
         common_percent: percent(phase.common, phase.pages),
         in_order_percent: percent(phase.in_order, phase.pages),
@@ -191,7 +191,7 @@ fn report(args: &PlanArgs, comparison: &Comparison, local_pages: u64) -> Compare
     Compared {
         program: String::new(),
         traces: runs
-            .map(|(path, run)| RunFigures {
+            .map(|(path, run)| RunSummary {
                 trace: path.display().to_string(),
                 references: run.references,
                 pages: run.pages,

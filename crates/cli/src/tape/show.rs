@@ -73,14 +73,14 @@ struct TapeSummary {
     /// Names of the regions.
     regions: Vec<String>,
     /// By thread; of an unordered tape, none.
-    threads: Vec<ThreadFigures>,
+    threads: Vec<ThreadSummary>,
     /// Of an unordered tape, by phase.
-    phases: Vec<PhaseFigures>,
+    phases: Vec<PhaseSummary>,
 }
 
 /// A phase.
 #[derive(Serialize)]
-struct PhaseFigures {
+struct PhaseSummary {
     /// Pages of its set.
     pages: u64,
     /// Ranges of consecutive pages.
@@ -89,9 +89,9 @@ struct PhaseFigures {
     first: Option<(u32, u32)>,
 }
 
-impl PhaseFigures {
-    fn of(set: &[PageRange]) -> PhaseFigures {
-        PhaseFigures {
+impl PhaseSummary {
+    fn of(set: &[PageRange]) -> PhaseSummary {
+        PhaseSummary {
             pages: set.iter().map(|range| u64::from(range.pages)).sum(),
             ranges: set.len() as u64,
             first: set.first().map(|range| (range.region, range.first_page)),
@@ -101,7 +101,7 @@ impl PhaseFigures {
 
 /// A thread.
 #[derive(Serialize)]
-struct ThreadFigures {
+struct ThreadSummary {
     /// Its references: positions are below this number.
     references: u64,
     /// Different pages.
@@ -136,7 +136,7 @@ pub fn run(args: &ShowArgs) -> Result<(), Refusal> {
 }
 
 fn figures(tape: &Tape<'_>, tape_bytes: u64) -> TapeSummary {
-    let thread = |(number, totals): (u32, &ThreadTotals)| ThreadFigures {
+    let thread = |(number, totals): (u32, &ThreadTotals)| ThreadSummary {
         references: totals.references,
         pages: totals.pages,
         share_pages: totals.share_pages,
@@ -166,7 +166,7 @@ fn figures(tape: &Tape<'_>, tape_bytes: u64) -> TapeSummary {
         tape_bytes,
         regions: tape.regions().iter().map(|region| region.name.clone()).collect(),
         threads: (0..).zip(tape.threads()).map(thread).collect(),
-        phases: tape.phases().iter().map(|set| PhaseFigures::of(set)).collect(),
+        phases: tape.phases().iter().map(|set| PhaseSummary::of(set)).collect(),
     }
 }
 
@@ -188,7 +188,7 @@ fn text(figures: &TapeSummary, path: &Path) -> String {
     }
     line("size", ByteCount(figures.tape_bytes).to_string());
     for (number, thread) in figures.threads.iter().enumerate().take(THREADS_MAX) {
-        let ThreadFigures { references, pages, fetched_pages, first_touches, left_pages, left_for_good_pages, .. } =
+        let ThreadSummary { references, pages, fetched_pages, first_touches, left_pages, left_for_good_pages, .. } =
             thread;
         let share =
             format!("{} for {pages} pages, {} of it ahead", bytes(thread.share_pages), bytes(thread.ahead_pages));

@@ -92,17 +92,17 @@ pub struct TraceSummary {
     /// Pages that a forked child had of its parent, of those that it touches.
     pub inherited_pages: u64,
     /// Pages whose content was given up, counted as often as it was.
-    pub discards: DiscardFigures,
+    pub discards: DiscardSummary,
     /// References whose page was written to in its microset; none: the trace does not tell.
     pub written: Option<u64>,
     /// References of which the trace tells whether their page was.
     pub written_known: u64,
     /// By region.
-    pub regions: Vec<RegionFigures>,
+    pub regions: Vec<RegionSummary>,
     /// Patterns of all threads.
-    pub patterns: PatternFigures,
+    pub patterns: PatternSummary,
     /// By thread.
-    pub threads: Vec<ThreadFigures>,
+    pub threads: Vec<ThreadSummary>,
     /// Pages in windows of so many references, on average.
     pub working_sets: Vec<WorkingSet>,
     /// Misses by local memory.
@@ -122,7 +122,7 @@ pub struct Damage {
 
 /// Pages whose content was given up, by reason.
 #[derive(Serialize)]
-pub struct DiscardFigures {
+pub struct DiscardSummary {
     /// The program freed them; what was local kept its frame, unless frames were wanted.
     pub freed: u64,
     /// By madvise(2), or by the allocator.
@@ -135,7 +135,7 @@ pub struct DiscardFigures {
 
 /// A region.
 #[derive(Serialize)]
-pub struct RegionFigures {
+pub struct RegionSummary {
     /// Its name.
     pub name: String,
     /// Different pages of it.
@@ -144,7 +144,7 @@ pub struct RegionFigures {
 
 /// Shares of references, from 0 to 1.
 #[derive(Serialize)]
-pub struct PatternFigures {
+pub struct PatternSummary {
     /// Continue a stream by one page.
     pub sequential: f64,
     /// Continue a stream by several.
@@ -155,7 +155,7 @@ pub struct PatternFigures {
 
 /// A thread.
 #[derive(Serialize)]
-pub struct ThreadFigures {
+pub struct ThreadSummary {
     /// Its references.
     pub references: u64,
     /// Different pages of it.
@@ -163,7 +163,7 @@ pub struct ThreadFigures {
     /// Its processor time at the last of them, in nanoseconds; 0 where the trace has none.
     pub cpu_ns: u64,
     /// Its patterns.
-    pub patterns: PatternFigures,
+    pub patterns: PatternSummary,
 }
 
 /// A working set.
@@ -304,7 +304,7 @@ impl Read {
             pages,
             first_touches,
             inherited_pages: study.inherited,
-            discards: DiscardFigures {
+            discards: DiscardSummary {
                 freed: discarded(Cause::Freed),
                 discarded: discarded(Cause::Discarded),
                 unmapped: discarded(Cause::Unmapped),
@@ -314,13 +314,13 @@ impl Read {
             written_known: study.known,
             regions: (0..)
                 .zip(&self.regions)
-                .map(|(number, name)| RegionFigures { name: name.clone(), pages: region_pages(number) })
+                .map(|(number, name)| RegionSummary { name: name.clone(), pages: region_pages(number) })
                 .collect(),
             patterns: patterns(study.shares()),
             threads: study
                 .threads
                 .iter()
-                .map(|thread| ThreadFigures {
+                .map(|thread| ThreadSummary {
                     references: thread.references,
                     pages: thread.pages,
                     cpu_ns: thread.cpu_ns,
@@ -348,9 +348,9 @@ fn damage(error: &TraceError, gap: Option<Gap>) -> Damage {
     Damage { error: error.to_string(), from: gap.map_or(from, |gap| gap.from), to: gap.map(|gap| gap.to) }
 }
 
-fn patterns(shares: Shares) -> PatternFigures {
+fn patterns(shares: Shares) -> PatternSummary {
     let all = shares.sequential + shares.stride + shares.irregular;
-    PatternFigures {
+    PatternSummary {
         sequential: share(shares.sequential, all),
         stride: share(shares.stride, all),
         irregular: share(shares.irregular, all),

@@ -1,6 +1,6 @@
 //! A trace's figures for people: one line for each question.
 
-use super::show::{DiscardFigures, PatternFigures, TraceSummary};
+use super::show::{DiscardSummary, PatternSummary, TraceSummary};
 use hinterland_units::{ByteCount, Foreign};
 use std::fmt::Write;
 use std::path::Path;
@@ -50,7 +50,7 @@ pub fn of(figures: &TraceSummary, path: &Path) -> String {
     if figures.inherited_pages > 0 {
         line("inherited", format!("{} pages, which its parent had before the fork", figures.inherited_pages));
     }
-    let DiscardFigures { freed, discarded, unmapped, moved } = &figures.discards;
+    let DiscardSummary { freed, discarded, unmapped, moved } = &figures.discards;
     if freed + discarded + unmapped + moved > 0 {
         line("given up", format!("pages: {freed} freed, {discarded} discarded, {unmapped} unmapped, {moved} moved"));
     }
@@ -98,7 +98,7 @@ pub fn of(figures: &TraceSummary, path: &Path) -> String {
     out
 }
 
-fn patterns(patterns: &PatternFigures) -> String {
+fn patterns(patterns: &PatternSummary) -> String {
     let [sequential, stride, irregular] = [patterns.sequential, patterns.stride, patterns.irregular].map(percent);
     format!("{sequential} sequential, {stride} stride, {irregular} irregular")
 }

@@ -4,7 +4,7 @@ use super::patches::Changing;
 use super::schedules::{PoolFeatures, play};
 use super::{Cluster, SLAB_PAGES, Stored, TIMING, start_node};
 use hinterland_backend::{Backend, LinkCompression, Timing};
-use hinterland_node::{CopyFigures, Listening, Options, SLAB_BYTES};
+use hinterland_node::{CopyStatistics, Listening, Options, SLAB_BYTES};
 use hinterland_testkit::contract::{rows, with_fork};
 use hinterland_testkit::proxy::Mode;
 use hinterland_testkit::{Rng, wait_until, wait_until_or};
@@ -17,7 +17,7 @@ use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 impl<P> Cluster<P> {
-    fn copies(&self, node: usize) -> CopyFigures {
+    fn copies(&self, node: usize) -> CopyStatistics {
         self.nodes[node].node().copies(Instant::now())
     }
 
