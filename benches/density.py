@@ -3,7 +3,9 @@
 
 Far pages are the pager's own count (resident_managed_peak_bytes), and at rest what the kernel says of the far range; native pages are
 anonymous memory outside stacks and files' mappings. Pages with content are those of a run that maps no zeros ahead of first touches
-(--read-ahead 0); what the default maps stands beside them. Nothing here is a time. Writes one JSON file."""
+(--read-ahead 0); what the default maps stands beside them. Nothing here is a time. Writes one JSON file.
+
+--classes: what the far heap holds by size class at its peak instead, by a library that counts it (the feature heap-account)."""
 import argparse
 import json
 import os
@@ -21,6 +23,8 @@ PAGE_BYTES = 4096
 RATIO_MAX = 1.03
 NEAR_BYTES_MAX = 20 << 20
 FAR = range(0x4800_0000_0000, 0x5400_0000_0000)
+# Classes in the table for people: those that lose most.
+CLASSES_SHOWN = 12
 SQL = (HERE / "programs/orders.sql").read_text() + ".open :memory:\n.shell sleep 5\n"
 
 
@@ -100,6 +104,59 @@ def managed(launcher: Path, command: list[str], options: list[str]) -> tuple[str
     }
 
 
+def heap_account(launcher: Path, library: Path, command: list[str]) -> dict:
+    """The far heap of a run with everything local, by size class, when most of it was active."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = [str(launcher), "run", "--quiet", "--local", "2G", "--read-ahead", "0", "--", *command]
+        environment = os.environ | {"HINTERLAND_LIBRARY": str(library.absolute()), "HINTERLAND_TEST_HEAP_ACCOUNT": folder}
+        subprocess.run(run, check=True, env=environment, stdout=subprocess.DEVNULL)
+        accounts = [json.loads(file.read_text()) for file in Path(folder).iterdir()]
+    if not accounts:
+        raise SystemExit(f"{library}: no account was written; is it built with the feature heap-account?")
+    return max(accounts, key=lambda account: account["active_bytes"])
+
+
+def with_sums(account: dict) -> dict:
+    """The account with sums over all classes, and what each class loses by rounding and in slabs; those that lose most come first."""
+    rows = [row | {"lost_bytes": row["rounded_bytes"] - row["requested_bytes"] + row["unused_bytes"]} for row in account["classes"]]
+    rows.sort(key=lambda row: -row["lost_bytes"])
+    names = ("requested_bytes", "rounded_bytes", "unused_bytes", "lost_bytes")
+    return {**{name: sum(row[name] for row in rows) for name in names}, **account, "classes": rows}
+
+
+def account_table(name: str, account: dict) -> str:
+    """The account for people."""
+
+    def mib(count: int) -> str:
+        return f"{count / 2**20:9.2f}"
+
+    columns = ("requested", "rounded", "unused", "lost")
+    whole = ("active", *columns, "dirty", "cached")
+    lines = [f"{name}, MiB: " + ", ".join(f"{word} {mib(account[f'{word}_bytes']).strip()}" for word in whole)]
+    lines.append(" ".join(f"{word:>9}" for word in ("class", "objects", *columns)))
+    for row in account["classes"][:CLASSES_SHOWN]:
+        lines.append(f"{row['class']:>9} {row['objects']:9} " + " ".join(mib(row[f"{word}_bytes"]) for word in columns))
+    return "\n".join(lines)
+
+
+def classes(given: argparse.Namespace) -> None:
+    rows = []
+    with tempfile.TemporaryDirectory() as directory:
+        for name, command in programs(given.python, Path(directory) / "sqlite.sql").items():
+            if given.only in (None, name):
+                account = with_sums(heap_account(given.launcher, given.heap_account, command))
+                rows.append({"program": name, **account})
+                print(account_table(name, account), flush=True)
+    result = {
+        "bench": "density-classes",
+        "what": "the far heap by size class when most of it was active, everything local; requested: the share that was requested of all that "
+                "the class gave",
+        **origin(given.launcher, "density.py"),
+        "programs": rows,
+    }
+    given.output.write_text(json.dumps(result, indent=2) + "\n")
+
+
 def median(rows: list[dict]) -> dict:
     return {key: round(statistics.median(row[key] for row in rows)) for key in rows[0]}
 
@@ -111,7 +168,12 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3, help="runs of each program and allocator; their median counts (default: 3)")
     parser.add_argument("--python", default=".venv/bin/python" if os.path.exists(".venv/bin/python") else sys.executable)
     parser.add_argument("--only", help="one program")
+    parser.add_argument("--classes", action="store_true", help="the far heap by size class instead")
+    parser.add_argument("--heap-account", type=Path, default="target/heap-account/release/libhinterland.so", help="the library for --classes")
     given = parser.parse_args()
+    if given.classes:
+        classes(given)
+        return
     rows = []
     with tempfile.TemporaryDirectory() as directory:
         for name, command in programs(given.python, Path(directory) / "sqlite.sql").items():

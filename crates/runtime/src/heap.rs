@@ -32,6 +32,8 @@ pub fn init(mode: HeapMode, repeats: bool) -> Result<(), jemalloc::ArenaError> {
         return Ok(());
     }
     jemalloc::init(repeats)?;
+    #[cfg(feature = "heap-account")]
+    crate::heap_account::init();
     let from = match mode {
         HeapMode::All => 0,
         HeapMode::Large => LARGE_MODE_BYTES,
@@ -72,6 +74,8 @@ fn checked(pointer: *mut c_void) -> *mut c_void {
 #[inline]
 fn far(pointer: *mut c_void, bytes: usize) -> *mut c_void {
     profile::allocated(pointer, bytes);
+    #[cfg(feature = "heap-account")]
+    crate::heap_account::allocated(pointer, bytes);
     checked(pointer)
 }
 

@@ -249,11 +249,18 @@ pub fn purge() {
 
 /// Drops those free pages whose time has come, also of arenas that nobody uses now.
 pub fn decay() {
+    #[cfg(feature = "heap-account")]
+    crate::heap_account::look(&far_arenas().collect::<Vec<_>>());
     control_all_arenas("decay");
 }
 
+/// The far arenas that there are.
+fn far_arenas() -> impl Iterator<Item = c_uint> {
+    ARENAS.indices.iter().map(|slot| slot.load(Relaxed)).filter(|index| *index != UNMADE)
+}
+
 fn control_all_arenas(what: &str) {
-    for index in ARENAS.indices.iter().map(|slot| slot.load(Relaxed)).filter(|index| *index != UNMADE) {
+    for index in far_arenas() {
         let name = format!("arena.{index}.{what}\0");
         // SAFETY: the name is a C string; this control takes no values.
         unsafe {

@@ -14,6 +14,7 @@
 //! | `interpose` | the names that the program calls instead of libc's |
 //! | `arena` | what this library itself allocates |
 //! | `heap`, `large`, `jemalloc`, `libc_heap`, `caller` | malloc and its family, far and near |
+//! | `heap_account` | what the far heap holds by size class, in builds that count it |
 //! | `loaded_file` | which loaded file code belongs to |
 //! | `mapping`, `region_map`, `brk` | private anonymous mappings |
 //! | `instrumenter` | programs that run others by means of their own |
@@ -69,6 +70,8 @@ mod fork_group;
 #[cfg(not(feature = "local-only"))]
 mod handover;
 mod heap;
+#[cfg(feature = "heap-account")]
+mod heap_account;
 #[cfg(not(feature = "local-only"))]
 mod inline;
 #[cfg(not(feature = "local-only"))]

@@ -172,3 +172,17 @@ print([(panel['figure'], len(panel['series'])) for panel in features.figures([ro
         "{'ssd': {'1.2': 0.0, '1.8': 0.75}, 'node': {'1.2': 0.0}}\n[('10', 2), ('11', 3), ('11', 1), ('15', 2)]\n";
     assert_eq!(answer(python, ""), expected);
 }
+
+#[test]
+fn what_a_heap_loses_adds_up_by_size_class() {
+    let account = r#"{"active_bytes": 12800, "dirty_bytes": 4096, "cached_bytes": 64, "classes": [
+        {"class": "32", "objects": 100, "requested_bytes": 3000, "rounded_bytes": 3200, "unused_bytes": 896},
+        {"class": "4352", "objects": 2, "requested_bytes": 6000, "rounded_bytes": 8704, "unused_bytes": 0}]}"#;
+    let python = "import density, json, sys\naccount = density.with_sums(json.load(sys.stdin))\n\
+                  print([account[name + '_bytes'] for name in ('requested', 'rounded', 'unused', 'lost', 'active', 'dirty')])\n\
+                  print([(row['class'], row['lost_bytes']) for row in account['classes']])\n\
+                  print(density.account_table('sqlite', account).splitlines()[2].split())";
+    let expected = "[9000, 11904, 896, 3800, 12800, 4096]\n[('4352', 2704), ('32', 1096)]\n\
+                    ['4352', '2', '0.01', '0.01', '0.00', '0.00']\n";
+    assert_eq!(answer(python, account), expected);
+}
