@@ -12,6 +12,8 @@ namespace hinterland {
 
 // An object below this size is not worth a question (16 pages).
 static constexpr uint64_t smallBytes = 64 * 1024;
+// Bytes that a call touches, at most, where they are taken as one piece: a page to each side of an argument.
+static constexpr int64_t touchedMax = 3 * page;
 // Accesses of a loop that are hinted; of a gather, with a buffer of 64 addresses for each.
 static constexpr unsigned accessesMax = 12;
 
@@ -49,8 +51,9 @@ private:
   std::string unfit();
   void classify(Instruction &instruction);
   void classify(CallBase &call);
-  void classify(Instruction &instruction, Value *pointer, int64_t offset, uint64_t bytes, bool writes);
+  void classify(Access access, Value *pointer);
   bool merge(const Access &access);
+  bool mergeEnds(Access &other, const Access &access);
   void range(Access access, const SCEV *step);
   void inner(Access access);
   void gather(Access access, const Loop *reader);
@@ -120,7 +123,13 @@ LoopDecision Decider::decide() {
 void Decider::classify(Instruction &instruction) {
   Value *pointer = getLoadStorePointerOperand(&instruction);
   TypeSize size = layout_.getTypeStoreSize(getLoadStoreType(&instruction));
-  if (!size.isScalable()) classify(instruction, pointer, 0, size.getFixedValue(), isa<StoreInst>(instruction));
+  if (size.isScalable()) return;
+  Access access;
+  access.address = evolution_.getSCEV(pointer);
+  access.bytes = size.getFixedValue();
+  access.at = &instruction;
+  access.writes = isa<StoreInst>(instruction);
+  classify(std::move(access), pointer);
 }
 
 // What a function that stays one touches of its arguments' memory is the loop's own.
@@ -129,53 +138,69 @@ void Decider::classify(CallBase &call) {
   LibFunc known;
   if (!function || function->isIntrinsic() || analyses_.library.getLibFunc(*function, known)) return;
   const SmallVector<Reach, 2> &reaches = analyses_.summaries.of(*function).reaches;
-  for (const Reach &reach : reaches) classify(call, call.getArgOperand(reach.argument), reach.begin, uint64_t(reach.end - reach.begin), reach.writes);
+  for (const Reach &reach : reaches) {
+    Value *pointer = call.getArgOperand(reach.argument);
+    const SCEV *begin = reach.begin.at(call, evolution_), *end = reach.end.at(call, evolution_);
+    if (!begin || !end) continue;
+    auto *length = dyn_cast<SCEVConstant>(evolution_.getMinusSCEV(end, begin));
+    bool isPiece = length && length->getAPInt().isStrictlyPositive() && length->getAPInt().sle(touchedMax);
+    Access access;
+    access.address = evolution_.getAddExpr(evolution_.getSCEV(pointer), begin);
+    access.bytes = isPiece ? length->getAPInt().getZExtValue() : reach.bytes;
+    if (!isPiece) access.end = evolution_.getAddExpr(evolution_.getSCEV(pointer), end);
+    access.at = &call;
+    access.writes = reach.writes;
+    classify(std::move(access), pointer);
+  }
   auto isWalked = [&](const Use &argument) {
     return argument->getType()->isPointerTy() && !evolution_.isLoopInvariant(evolution_.getSCEV(argument), &loop_);
   };
   if (reaches.empty() && any_of(call.args(), isWalked)) decision_.refusals.push_back({&call, "what the call touches there cannot be told"});
 }
 
-void Decider::classify(Instruction &instruction, Value *pointer, int64_t offset, uint64_t bytes, bool writes) {
+void Decider::classify(Access access, Value *pointer) {
   if (pointer->getType()->getPointerAddressSpace() != 0) return;
-  const SCEV *address = evolution_.getSCEV(pointer);
-  if (evolution_.isLoopInvariant(address, &loop_)) return;
-
-  Access access;
-  access.address = evolution_.getAddExpr(address, evolution_.getConstant(layout_.getIndexType(pointer->getType()), uint64_t(offset), true));
-  access.bytes = bytes;
-  access.holder = analyses_.loops.getLoopFor(instruction.getParent());
-  access.at = &instruction;
+  bool moves = !evolution_.isLoopInvariant(access.address, &loop_);
+  if (!moves && !access.end) return;
+  access.holder = analyses_.loops.getLoopFor(access.at->getParent());
   access.object = getUnderlyingObject(pointer, 12);
-  access.writes = writes;
   if (auto why = near(access.object, layout_); !why.empty()) return;
+  if (!moves) return decision_.refusals.push_back({access.at, "each iteration walks it again"});
   if (merge(access)) return;
-  if (decision_.accesses.size() == accessesMax) return decision_.refusals.push_back({&instruction, "the loop walks too much else"});
+  if (decision_.accesses.size() == accessesMax) return decision_.refusals.push_back({access.at, "the loop walks too much else"});
 
   auto *recurrence = dyn_cast<SCEVAddRecExpr>(access.address);
-  if (recurrence && recurrence->getLoop() == &loop_ && recurrence->isAffine()) return range(std::move(access), recurrence->getStepRecurrence(evolution_));
-  const Loop *inside = access.holder;
-  if (inside != &loop_) return inner(std::move(access));
+  bool isAffine = recurrence && recurrence->getLoop() == &loop_ && recurrence->isAffine();
+  if (isAffine && !access.end) return range(std::move(access), recurrence->getStepRecurrence(evolution_));
+  if (access.end || access.holder != &loop_) return inner(std::move(access));
   gather(std::move(access), nullptr);
 }
 
 // An access at a fixed distance from another becomes part of it.
 bool Decider::merge(const Access &access) {
   for (Access &other : decision_.accesses) {
-    if (other.holder != access.holder) continue;
+    if (other.holder != access.holder || !other.end != !access.end) continue;
     if (evolution_.getPointerBase(other.address) != evolution_.getPointerBase(access.address)) continue;
     const SCEV *difference = evolution_.getMinusSCEV(access.address, other.address);
     auto *constant = dyn_cast<SCEVConstant>(difference);
     if (!constant || constant->getAPInt().getSignificantBits() > 32) continue;
     int64_t low = std::min<int64_t>(0, constant->getAPInt().getSExtValue());
     int64_t high = std::max<int64_t>(other.bytes, constant->getAPInt().getSExtValue() + int64_t(access.bytes));
-    if (high - low > page) continue;
+    if (high - low > page || (access.end && !mergeEnds(other, access))) continue;
     if (low < 0) other.address = access.address;
-    other.bytes = high - low;
+    if (!access.end) other.bytes = high - low;
     other.writes |= access.writes;
     return true;
   }
   return false;
+}
+
+// The same of where ranges end.
+bool Decider::mergeEnds(Access &other, const Access &access) {
+  auto *further = dyn_cast<SCEVConstant>(evolution_.getMinusSCEV(access.end, other.end));
+  if (!further || further->getAPInt().abs().ugt(page)) return false;
+  if (further->getAPInt().isStrictlyPositive()) other.end = access.end;
+  return true;
 }
 
 void Decider::range(Access access, const SCEV *step) {
@@ -196,27 +221,24 @@ bool Decider::countable(const Loop *inner, Slice &slice, SliceCheck::Use use) {
     slice.refused = "the loop inside has no number of iterations that is known when it begins";
     return false;
   }
-  Slice count = check_.check(taken, {}, nullptr, use);
-  slice.loads.append(count.loads);
-  slice.paged.append(count.paged);
-  slice.advances |= count.advances;
-  if (slice.refused.empty()) slice.refused = count.refused;
+  slice.add(check_.check(taken, {}, nullptr, use));
   return slice.refused.empty();
 }
 
-// What loops inside walk: a range for each iteration, or addresses of their own.
+// What loops inside walk, or calls: a range for each iteration, or addresses of their own.
 void Decider::inner(Access access) {
   SmallVector<const Loop *, 4> between;
   for (const Loop *inside = access.holder; inside != &loop_; inside = inside->getParentLoop()) between.push_back(inside);
   Slice slice = check_.check(access.address, between, nullptr);
-  bool last = loop_.isInnermost();
-  if (slice.refused.empty() && !slice.inner) { // the loops inside don't move it
+  bool last = loop_.isInnermost(), advances = slice.advances;
+  if (access.end) slice.add(check_.check(access.end, between, nullptr));
+  if (slice.refused.empty() && !slice.inner && !access.end) { // the loops inside don't move it
     if (slice.loads.empty()) return decision_.refusals.push_back({access.at, "it does not advance by steps of one length"});
     access.holder = &loop_;
     return gather(std::move(access), nullptr);
   }
   if (slice.refused.empty()) {
-    if (!slice.advances) {
+    if (!advances) {
       decision_.rewalks |= !last;
       return decision_.refusals.push_back({access.at, "each iteration walks it again"});
     }
@@ -228,7 +250,7 @@ void Decider::inner(Access access) {
     access.loads = slice.loads;
     return decision_.accesses.push_back(std::move(access));
   }
-  if (access.holder->getParentLoop() != &loop_) return entry(std::move(access), slice.refused);
+  if (access.end || access.holder->getParentLoop() != &loop_) return entry(std::move(access), slice.refused);
   const Loop *reader = access.holder;
   gather(std::move(access), reader);
 }
@@ -239,6 +261,7 @@ void Decider::entry(Access access, const std::string &why) {
   if (!slice.refused.empty() || !slice.advances) return decision_.refusals.push_back({access.at, why});
   access.pattern = Pattern::Gather;
   access.holder = &loop_;
+  access.end = nullptr;
   access.loads = slice.loads;
   access.paged = slice.paged;
   decision_.accesses.push_back(std::move(access));
@@ -261,10 +284,7 @@ void Decider::gather(Access access, const Loop *reader) {
     // In the iteration that it leaves in the middle the rest is not executed.
     if (slice.refused.empty() && reader->getExitingBlock() != reader->getLoopLatch())
       slice.refused = "the loop inside can be left in the middle of an iteration";
-    slice.loads.append(guard.loads);
-    slice.paged.append(guard.paged);
-    if (slice.refused.empty()) slice.refused = guard.refused;
-    slice.advances |= guard.advances;
+    slice.add(guard);
     if (slice.refused.empty() && !slice.advances) {
       decision_.rewalks = true;
       slice.refused = "each iteration walks it again";
@@ -373,7 +393,8 @@ LoopDecision decide(Loop &loop, const LoopWish &wish, const Plan &plan, Function
   }
   decision = Decider(loop, wish.patterns, analyses).decide();
   // A search may end early, and the question costs more than its walk; a check that fails ends all.
-  if (decision.refused.empty() && !wish.planned && mayEndEarly(loop, analyses.evolution))
+  decision.endsEarly = mayEndEarly(loop, analyses.evolution);
+  if (decision.refused.empty() && !wish.planned && decision.endsEarly)
     decision.refused = "it may be left early, and is hinted only where a plan names the function";
   // A second version of every loop would double a program; prefetchers follow what goes in steps.
   bool steps = none_of(decision.accesses, [](const Access &access) { return access.pattern == Pattern::Gather || !access.loads.empty(); });

@@ -20,6 +20,7 @@ struct Access {
   Pattern pattern = Pattern::Sequential;
   const llvm::SCEV *address = nullptr; // of the lowest byte
   uint64_t bytes = 0;             // from there to the highest
+  const llvm::SCEV *end = nullptr; // of a range that a call walks: where it ends; null: `bytes` further
   int64_t step = 0;               // bytes from one iteration to the next; 0: not known at compile time
   llvm::Loop *holder = nullptr;   // the innermost loop that they are in
   llvm::Instruction *at = nullptr;  // a load, a store, or a call
@@ -46,6 +47,7 @@ struct LoopDecision {
   llvm::Loop *loop = nullptr;
   const llvm::SCEV *taken = nullptr; // iterations less one, at most; none for a chain
   bool isLeft = false;
+  bool endsEarly = false; // perhaps: where it is left by a way that cannot be counted, the program goes on
   llvm::SmallVector<Access, 8> accesses;
   llvm::SmallVector<Refusal, 4> refusals;
   std::string refused;  // why the loop stays as it is; empty: it is hinted

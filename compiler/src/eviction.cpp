@@ -51,6 +51,7 @@ static std::string usedAgain(const Access &access, Loop &loop, FunctionAnalyses 
 // Not below 0 where each iteration's range begins where the one before ends, or behind it: what is left behind was walked, and comes no more.
 // Null: that cannot be told before the loop runs.
 static const SCEV *apart(const Access &access, const Loop &loop, ScalarEvolution &evolution) {
+  if (access.end) return nullptr;
   Type *number = Type::getInt64Ty(evolution.getContext());
   const SCEV *begin = access.address, *length = evolution.getConstant(number, access.bytes);
   SmallVector<const SCEV *, 4> all; // of which none is below 0

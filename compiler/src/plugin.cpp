@@ -86,7 +86,7 @@ PreservedAnalyses HinterlandPass::run(Module &module, ModuleAnalysisManager &man
         *plan, module, [&](Function &function) -> OptimizationRemarkEmitter & { return functions.getResult<OptimizationRemarkEmitterAnalysis>(function); },
         [&](Function &function) -> LoopInfo & { return functions.getResult<LoopAnalysis>(function); });
   bool changed = plan->given;
-  Summaries summaries(functions);
+  Summaries summaries(module, functions);
   for (Function *function : all) changed |= run(*function, *plan, interface, summaries, functions);
   return changed ? PreservedAnalyses::none() : PreservedAnalyses::all();
 }
@@ -127,6 +127,7 @@ bool HinterlandPass::run(Function &function, const Plan &plan, Interface &interf
     std::optional<LoopDecision> chosen;
     for (Loop *loop : analyses.loops) choose(*loop, plan, isBeforeLink_, analyses, remarks, seen, chosen);
     if (!chosen) return changed;
+    summaries.of(function); // which is that of the function as it was written
     hint(*chosen, interface, analyses, seen);
     changed = true;
     manager.invalidate(function, PreservedAnalyses::none());

@@ -59,10 +59,8 @@ SliceCheck::SliceCheck(Loop &loop, FunctionAnalyses &analyses)
       // No alias tells what another thread writes before a later iteration goes on.
       if (mayWait(instruction, analyses.library))
         uncertain_ = "it may wait for another thread, whose writes come before a later iteration";
+      if (!analyses.summaries.goesOn(instruction)) uncertain_ = "a call may not return, so a later iteration may never come";
       auto *call = dyn_cast<CallBase>(&instruction);
-      Function *called = call ? call->getCalledFunction() : nullptr;
-      if (!isGuaranteedToTransferExecutionToSuccessor(&instruction) && !(called && analyses.summaries.of(*called).comesBack))
-        uncertain_ = "a call may not return, so a later iteration may never come";
       mayRelease_ |= call && !isa<IntrinsicInst>(call) && call->mayWriteToMemory() && !call->hasFnAttr(Attribute::NoFree);
     }
 }

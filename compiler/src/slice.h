@@ -43,6 +43,15 @@ struct Slice {
   bool advances = false;                        // depends on the loop's iteration
   bool inner = false;                           // depends on an inner loop's iteration
   std::string refused;                          // why it cannot be evaluated; empty: it can
+
+  // What is evaluated beside it.
+  void add(const Slice &other) {
+    loads.append(other.loads);
+    paged.append(other.paged);
+    advances |= other.advances;
+    inner |= other.inner;
+    if (refused.empty()) refused = other.refused;
+  }
 };
 
 class SliceCheck {

@@ -1,8 +1,8 @@
 #include "summary.h"
+#include "llvm/ADT/SCCIterator.h"
 #include "llvm/Analysis/CFG.h"
+#include "llvm/Analysis/CallGraph.h"
 #include "llvm/Analysis/LoopInfo.h"
-#include "llvm/Analysis/ScalarEvolution.h"
-#include "llvm/Analysis/ScalarEvolutionExpressions.h"
 #include "llvm/Analysis/ValueTracking.h"
 #include "llvm/IR/InstIterator.h"
 #include "llvm/IR/Instructions.h"
@@ -11,43 +11,155 @@ using namespace llvm;
 
 namespace hinterland {
 
-// Of an argument so many bytes, at most, to each side of where it points: more is walked by a loop, which may have hints of its own.
-static constexpr int64_t reachMax = 4096;
+// Of an argument so many bytes, at most, to each side of where it points are taken as one piece, whatever is touched of them.
+static constexpr int64_t pieceMax = 4096;
+// Steps to find an expression's bounds.
+static constexpr unsigned stepsMax = 64;
+// Calls inside calls that are looked into.
+static constexpr unsigned depthMax = 32;
 
-static SmallVector<Reach, 2> reachesOf(Function &function, ScalarEvolution &evolution) {
-  SmallVector<Reach, 2> reaches;
-  SmallPtrSet<const Argument *, 4> further; // of which more is touched
-  const DataLayout &layout = function.getDataLayout();
-  for (Instruction &instruction : instructions(function)) {
-    Value *pointer = getLoadStorePointerOperand(&instruction);
-    if (!pointer) continue;
-    const SCEV *address = evolution.getSCEV(pointer);
-    auto *base = dyn_cast<SCEVUnknown>(evolution.getPointerBase(address));
+namespace {
+
+// The least and the greatest value of expressions of a function, in all iterations of its loops, as expressions of its arguments alone.
+class Bounds {
+public:
+  explicit Bounds(ScalarEvolution &evolution) : evolution_(evolution) {}
+
+  // None: it cannot be told.
+  std::optional<Formula> of(const SCEV *expression, bool greatest) {
+    steps_ = 0;
+    const SCEV *bound = extreme(expression, greatest);
+    return bound ? Formula::of(bound) : std::nullopt;
+  }
+
+private:
+  const SCEV *extreme(const SCEV *expression, bool greatest);
+  const SCEV *extreme(const SCEVAddRecExpr &recurrence, bool greatest);
+
+  ScalarEvolution &evolution_;
+  unsigned steps_ = 0;
+};
+
+const SCEV *Bounds::extreme(const SCEV *expression, bool greatest) {
+  if (++steps_ > stepsMax) return nullptr;
+  if (!evolution_.containsAddRecurrence(expression)) return expression;
+  if (auto *recurrence = dyn_cast<SCEVAddRecExpr>(expression)) return extreme(*recurrence, greatest);
+  SmallVector<const SCEV *, 4> parts;
+  auto bounded = [&](ArrayRef<const SCEV *> operands, bool greatest) {
+    for (const SCEV *operand : operands) parts.push_back(extreme(operand, greatest));
+    return !is_contained(parts, nullptr);
+  };
+  switch (expression->getSCEVType()) {
+  case scMulExpr: {
+    auto *factor = dyn_cast<SCEVConstant>(expression->operands()[0]);
+    if (!factor || expression->operands().size() != 2 || !bounded(expression->operands().drop_front(), greatest != factor->getAPInt().isNegative())) return nullptr;
+    return evolution_.getMulExpr(factor, parts[0]);
+  }
+  case scAddExpr: return bounded(expression->operands(), greatest) ? evolution_.getAddExpr(parts) : nullptr;
+  case scZeroExtend: return bounded(expression->operands(), greatest) ? evolution_.getZeroExtendExpr(parts[0], expression->getType()) : nullptr;
+  case scSignExtend: return bounded(expression->operands(), greatest) ? evolution_.getSignExtendExpr(parts[0], expression->getType()) : nullptr;
+  case scSMaxExpr:
+  case scUMaxExpr:
+  case scSMinExpr:
+  case scUMinExpr: return bounded(expression->operands(), greatest) ? evolution_.getMinMaxExpr(expression->getSCEVType(), parts) : nullptr;
+  default: return nullptr;
+  }
+}
+
+// What it begins or ends with.
+const SCEV *Bounds::extreme(const SCEVAddRecExpr &recurrence, bool greatest) {
+  const SCEV *taken = evolution_.getBackedgeTakenCount(recurrence.getLoop());
+  if (!recurrence.isAffine() || isa<SCEVCouldNotCompute>(taken)) return nullptr;
+  const SCEV *step = recurrence.getStepRecurrence(evolution_), *start = extreme(recurrence.getStart(), greatest);
+  taken = extreme(taken, true);
+  if (!start || !taken || evolution_.containsAddRecurrence(step)) return nullptr;
+  const SCEV *last = evolution_.getAddExpr(start, evolution_.getMulExpr(step, evolution_.getTruncateOrZeroExtend(taken, step->getType())));
+  if (evolution_.isKnownNonNegative(step)) return greatest ? last : start;
+  if (evolution_.isKnownNonPositive(step)) return greatest ? start : last;
+  return greatest ? evolution_.getSMaxExpr(start, last) : evolution_.getSMinExpr(start, last);
+}
+
+// What a function touches of its arguments' memory.
+class Touched {
+public:
+  Touched(Function &function, ScalarEvolution &evolution) : function_(function), evolution_(evolution), bounds_(evolution) {}
+
+  // Bytes from one address to another, which are `bytes` at a time.
+  void add(const SCEV *from, const SCEV *to, uint64_t bytes, bool writes);
+  void addUnbounded(const SCEV *address) {
+    if (const Argument *argument = argumentOf(address)) further_.insert(argument);
+  }
+  SmallVector<Reach, 2> take() {
+    erase_if(reaches_, [&](const Reach &reach) { return further_.contains(function_.getArg(reach.argument)); });
+    return std::move(reaches_);
+  }
+
+private:
+  const Argument *argumentOf(const SCEV *address) const {
+    auto *base = dyn_cast<SCEVUnknown>(evolution_.getPointerBase(address));
     auto *argument = base ? dyn_cast<Argument>(base->getValue()) : nullptr;
-    if (!argument || argument->hasPassPointeeByValueCopyAttr()) continue;
-    ConstantRange offsets = evolution.getSignedRange(evolution.removePointerBase(address));
-    TypeSize bytes = layout.getTypeStoreSize(getLoadStoreType(&instruction));
-    if (bytes.isScalable() || offsets.getSignedMin().slt(-reachMax) || offsets.getSignedMax().sgt(reachMax)) {
-      further.insert(argument);
+    return argument && !argument->hasPassPointeeByValueCopyAttr() ? argument : nullptr;
+  }
+
+  Function &function_;
+  ScalarEvolution &evolution_;
+  Bounds bounds_;
+  SmallVector<Reach, 2> reaches_;
+  SmallPtrSet<const Argument *, 4> further_; // of which more is touched than can be told
+};
+
+void Touched::add(const SCEV *from, const SCEV *to, uint64_t bytes, bool writes) {
+  const Argument *argument = argumentOf(from);
+  if (!argument) return;
+  const SCEV *begin = evolution_.removePointerBase(from), *end = evolution_.removePointerBase(to);
+  APInt low = evolution_.getSignedRange(begin).getSignedMin(), high = evolution_.getSignedRange(end).getSignedMax();
+  if (low.sge(-pieceMax) && high.sle(pieceMax + int64_t(bytes))) {
+    auto *known = find_if(reaches_, [&](const Reach &other) { return other.argument == argument->getArgNo() && other.begin.constant() && other.end.constant(); });
+    if (known == reaches_.end()) return reaches_.push_back({argument->getArgNo(), Formula(low), Formula(high), bytes, writes});
+    if (low.slt(*known->begin.constant())) known->begin = Formula(low);
+    if (high.sgt(*known->end.constant())) known->end = Formula(high);
+    known->writes |= writes;
+    return;
+  }
+  auto first = bounds_.of(begin, false), last = bounds_.of(end, true);
+  if (!first || !last) return addUnbounded(from);
+  auto *known = find_if(reaches_, [&](const Reach &other) { return other.argument == argument->getArgNo() && other.begin == *first && other.end == *last; });
+  if (known == reaches_.end()) reaches_.push_back({argument->getArgNo(), std::move(*first), std::move(*last), bytes, writes});
+  else known->writes |= writes;
+}
+
+} // namespace
+
+static SmallVector<Reach, 2> reachesOf(Function &function, ScalarEvolution &evolution, Summaries &summaries) {
+  Touched touched(function, evolution);
+  const DataLayout &layout = function.getDataLayout();
+  auto behind = [&](const SCEV *address, const SCEV *bytes) { return bytes ? evolution.getAddExpr(address, bytes) : nullptr; };
+  for (Instruction &instruction : instructions(function)) {
+    if (Value *pointer = getLoadStorePointerOperand(&instruction)) {
+      const SCEV *address = evolution.getSCEV(pointer);
+      TypeSize bytes = layout.getTypeStoreSize(getLoadStoreType(&instruction));
+      if (bytes.isScalable()) touched.addUnbounded(address);
+      else touched.add(address, behind(address, evolution.getConstant(layout.getIndexType(pointer->getType()), bytes.getFixedValue())), bytes.getFixedValue(), isa<StoreInst>(instruction));
       continue;
     }
-    Reach reach{argument->getArgNo(), offsets.getSignedMin().getSExtValue(), offsets.getSignedMax().getSExtValue() + int64_t(bytes.getFixedValue()),
-                isa<StoreInst>(instruction)};
-    auto *known = find_if(reaches, [&](const Reach &other) { return other.argument == reach.argument; });
-    if (known == reaches.end()) reaches.push_back(reach);
-    else *known = {reach.argument, std::min(known->begin, reach.begin), std::max(known->end, reach.end), known->writes || reach.writes};
+    auto *call = dyn_cast<CallBase>(&instruction);
+    Function *called = call ? call->getCalledFunction() : nullptr;
+    if (!called) continue;
+    for (const Reach &reach : summaries.of(*called).reaches) {
+      const SCEV *address = evolution.getSCEV(call->getArgOperand(reach.argument));
+      const SCEV *from = behind(address, reach.begin.at(*call, evolution)), *to = behind(address, reach.end.at(*call, evolution));
+      if (from && to) touched.add(from, to, reach.bytes, reach.writes);
+      else touched.addUnbounded(address);
+    }
   }
-  erase_if(reaches, [&](const Reach &reach) { return further.contains(function.getArg(reach.argument)); });
-  return reaches;
+  return touched.take();
 }
 
 // Whether each loop ends, and nothing else keeps a call from returning. LLVM's own attribute is for functions without loops.
-static bool comesBack(Function &function, const LoopInfo &loops, ScalarEvolution &evolution) {
+static bool comesBack(Function &function, const LoopInfo &loops, ScalarEvolution &evolution, Summaries &summaries) {
   if (!function.doesNotThrow()) return false;
-  for (Instruction &instruction : instructions(function)) {
-    bool goesOn = isa<ReturnInst>(instruction) || isGuaranteedToTransferExecutionToSuccessor(&instruction);
-    if (!goesOn || instruction.isVolatile() || instruction.isAtomic()) return false;
-  }
+  for (Instruction &instruction : instructions(function))
+    if (!(isa<ReturnInst>(instruction) || summaries.goesOn(instruction)) || instruction.isVolatile() || instruction.isAtomic()) return false;
   for (const Loop *loop : loops.getLoopsInPreorder())
     if (isa<SCEVCouldNotCompute>(evolution.getConstantMaxBackedgeTakenCount(loop)) && !isMustProgress(loop)) return false;
   SmallVector<std::pair<const BasicBlock *, const BasicBlock *>, 4> back;
@@ -58,14 +170,34 @@ static bool comesBack(Function &function, const LoopInfo &loops, ScalarEvolution
   });
 }
 
+Summaries::Summaries(Module &module, FunctionAnalysisManager &manager) : manager_(manager) {
+  CallGraph graph(module);
+  for (auto component = scc_begin(&graph); !component.isAtEnd(); ++component)
+    if (component.hasCycle())
+      for (const CallGraphNode *node : *component) recursive_.insert(node->getFunction());
+}
+
 const Summary &Summaries::of(Function &function) {
-  auto [made, isNew] = made_.try_emplace(&function);
-  if (!isNew || function.isDeclaration() || function.isInterposable()) return made->second;
+  static const Summary none;
+  if (function.isDeclaration() || function.isInterposable() || recursive_.contains(&function)) return none;
+  if (auto known = made_.find(&function); known != made_.end()) return *known->second;
+  if (depth_ == depthMax) return none;
+  depth_++;
+  Summary &summary = *(made_[&function] = std::make_unique<Summary>());
   auto &evolution = manager_.getResult<ScalarEvolutionAnalysis>(function);
   // Another file's definition of an inline function touches the same, but may be compiled to end otherwise where its behaviour is undefined.
   bool isThis = function.hasExactDefinition();
-  made->second = {reachesOf(function, evolution), isThis && comesBack(function, manager_.getResult<LoopAnalysis>(function), evolution)};
-  return made->second;
+  summary.reaches = reachesOf(function, evolution, *this);
+  summary.comesBack = isThis && comesBack(function, manager_.getResult<LoopAnalysis>(function), evolution, *this);
+  depth_--;
+  return summary;
+}
+
+bool Summaries::goesOn(const Instruction &instruction) {
+  if (isGuaranteedToTransferExecutionToSuccessor(&instruction)) return true;
+  auto *call = dyn_cast<CallBase>(&instruction);
+  Function *called = call ? call->getCalledFunction() : nullptr;
+  return called && of(*called).comesBack;
 }
 
 } // namespace hinterland

@@ -59,8 +59,8 @@ public:
 private:
   void versions();
   void ask();
-  Value *askAll(Value *from, const SliceLowering::Current &current);
-  Value *begin(const Access &access, Value *from, const SliceLowering::Current &current);
+  Value *askAll(Value *from, Value *count, const SliceLowering::Current &current);
+  Value *begin(const Access &access, Value *from, Value *count, const SliceLowering::Current &current);
   SliceLowering::Current entering();
   Value *iterationsPerChunk();
   void chunks();
@@ -80,6 +80,10 @@ private:
   Value *difference(Value *end, Value *start) {
     return builder_.CreateSub(builder_.CreatePtrToInt(end, builder_.getInt64Ty()), builder_.CreatePtrToInt(start, builder_.getInt64Ty()));
   }
+  // Before the runtime is asked again.
+  Value *firstIterations() { return builder_.CreateMul(perChunk_, number(firstChunks)); }
+  // Of so many iterations since it was asked: none where it has said that they need no hints.
+  Value *withHints(Value *iterations) { return builder_.CreateSelect(builder_.CreateIsNull(distance_), number(0), iterations); }
   Value *number(int64_t value) { return builder_.getInt64(value); }
   BasicBlock *block(const Twine &name) { return BasicBlock::Create(context_, "hint." + name, function(), plainPreheader_); }
   Function *function() { return loop_.getHeader()->getParent(); }
@@ -155,8 +159,24 @@ void Transform::ask() {
   decide_->getTerminator()->eraseFromParent();
 
   builder_.SetInsertPoint(begins);
-  answer_ = askAll(number(0), entering());
-  builder_.CreateCondBr(builder_.CreateIsNotNull(answer_), starts, plainPreheader_);
+  SliceLowering::Current current = entering();
+  if (decision_.endsEarly) perChunk_ = iterationsPerChunk();
+  answer_ = askAll(number(0), decision_.endsEarly ? builder_.CreateBinaryIntrinsic(Intrinsic::umin, firstIterations(), total_) : total_, current);
+  BasicBlock *rest = decision_.endsEarly ? block("rest") : plainPreheader_;
+  BasicBlock *answered = builder_.GetInsertBlock();
+  builder_.CreateCondBr(builder_.CreateIsNotNull(answer_), starts, rest);
+  if (decision_.endsEarly) {
+    // Where what it begins with is near and the rest is not, it fetches nothing until it has come so far that it asks again.
+    builder_.SetInsertPoint(rest);
+    Value *further = askAll(number(0), total_, current);
+    BasicBlock *askedAll = builder_.GetInsertBlock();
+    builder_.CreateCondBr(builder_.CreateIsNotNull(further), starts, plainPreheader_);
+    builder_.SetInsertPoint(starts);
+    PHINode *ahead = builder_.CreatePHI(builder_.getInt64Ty(), 2);
+    ahead->addIncoming(answer_, answered);
+    ahead->addIncoming(number(0), askedAll);
+    answer_ = ahead;
+  }
   builder_.SetInsertPoint(starts);
   // An iteration whose loop inside gathers has many addresses, which no answer has counted yet.
   for (const Access &access : decision_.accesses) {
@@ -176,17 +196,17 @@ SliceLowering::Current Transform::entering() {
   return current;
 }
 
-// How far ahead, for the loop's rest from the iteration on that is about to begin: the furthest answer of its arrays.
-Value *Transform::askAll(Value *from, const SliceLowering::Current &current) {
+// How far ahead, for so many iterations from the one on that is about to begin: the furthest answer of the loop's arrays.
+Value *Transform::askAll(Value *from, Value *count, const SliceLowering::Current &current) {
   Value *furthest = number(0);
   for (const Access &access : decision_.accesses)
-    furthest = builder_.CreateBinaryIntrinsic(Intrinsic::umax, furthest, begin(access, from, current));
+    furthest = builder_.CreateBinaryIntrinsic(Intrinsic::umax, furthest, begin(access, from, count, current));
   // Distances multiply with leads and steps; what is further than 2^24 iterations is not fetched in time for anything.
   return builder_.CreateBinaryIntrinsic(Intrinsic::umin, furthest, number(1 << 24));
 }
 
-// Asks for what is left of one array.
-Value *Transform::begin(const Access &access, Value *from, const SliceLowering::Current &current) {
+// Asks for what those iterations walk of one array.
+Value *Transform::begin(const Access &access, Value *from, Value *count, const SliceLowering::Current &current) {
   Value *address, *length;
   if (access.pattern == Pattern::Gather) {
     const SCEV *base = analyses_.evolution.getPointerBase(access.address);
@@ -203,7 +223,7 @@ Value *Transform::begin(const Access &access, Value *from, const SliceLowering::
       length = number(known ? size : unknownBytes);
     }
   } else {
-    Value *last = builder_.CreateSub(total_, number(1));
+    Value *last = builder_.CreateSub(builder_.CreateAdd(from, count), number(1));
     bool down = access.step < 0;
     // Of both ends the one at `from` is that of the iteration which is about to begin.
     address = down ? position(access, last, false) : position(access, from, false, &current);
@@ -211,7 +231,7 @@ Value *Transform::begin(const Access &access, Value *from, const SliceLowering::
     length = difference(end, address);
     length = builder_.CreateBinaryIntrinsic(Intrinsic::smax, length, number(0));
   }
-  return interface_.call(builder_, table_, Call::LoopBegin, {state_, address, length, builder_.CreateSub(total_, from)});
+  return interface_.call(builder_, table_, Call::LoopBegin, {state_, address, length, count});
 }
 
 // The lowest byte of an iteration's part of a walk, or the end of it. `current`: of the iteration that is about to begin, else one that is ahead of it.
@@ -221,8 +241,8 @@ Value *Transform::position(const Access &access, Value *iteration, bool end, con
   SliceLowering::Iterations at = of;
   for (const Loop *inside = access.holder; inside != &loop_; inside = inside->getParentLoop())
     at[inside] = end ? slices_->lower(analyses_.evolution.getBackedgeTakenCount(inside), of, builder_) : number(0);
-  Value *address = slices_->lower(access.address, at, builder_);
-  return end ? builder_.CreatePtrAdd(address, number(access.bytes)) : address;
+  Value *address = slices_->lower(end && access.end ? access.end : access.address, at, builder_);
+  return end && !access.end ? builder_.CreatePtrAdd(address, number(access.bytes)) : address;
 }
 
 Value *Transform::iterationsPerChunk() {
@@ -246,8 +266,8 @@ Value *Transform::iterationsPerChunk() {
 // The outer loop over chunks, around the second version.
 void Transform::chunks() {
   builder_.SetInsertPoint(hintedPreheader_->getTerminator());
-  perChunk_ = iterationsPerChunk();
-  Value *soon = builder_.CreateMul(perChunk_, number(firstChunks));
+  if (!perChunk_) perChunk_ = iterationsPerChunk();
+  Value *soon = firstIterations();
   chunk_ = block("chunk");
   innerPreheader_ = block("some");
   chunkEnd_ = block("chunk.end");
@@ -361,7 +381,7 @@ void Transform::fetchRanges(const Access &access, Value *from, Value *to) {
   // A range of nothing may have a length like -1, or like 2^32 - 1 where its loop counts in 32 bits, and indices out of order any; of a range that is
   // long without them, and whose loop is entered in each iteration, the beginning is fetched.
   Value *length = difference(ends, begins);
-  bool isWalked = analyses_.dominators.dominates(access.holder->getLoopPreheader(), loop_.getLoopLatch());
+  bool isWalked = !access.end && analyses_.dominators.dominates(access.holder->getLoopPreheader(), loop_.getLoopLatch());
   if (access.loads.empty() && isWalked) ends = builder_.CreateSelect(builder_.CreateICmpSGE(length, number(rangeMax)), builder_.CreatePtrAdd(begins, number(rangeMax - 1)), ends);
   ends = builder_.CreateSelect(builder_.CreateICmpULT(difference(ends, begins), number(rangeMax)), ends, begins);
   Value *follows = builder_.CreateAnd(builder_.CreateICmpULE(difference(begins, end), number(page)),
@@ -460,12 +480,12 @@ void Transform::leave() {
   builder_.CreateCondBr(builder_.CreateSelect(isLast, builder_.getFalse(), isTime), learn, go);
 
   builder_.SetInsertPoint(learn);
-  Value *passed = builder_.CreateSub(next, asked_);
-  hintCall(Call::LoopEnd, {passed});
-  Value *further = askAll(next, next_);
+  Value *passed = builder_.CreateSub(next, asked_), *twice = builder_.CreateMul(passed, number(2)), *left = builder_.CreateSub(total_, next);
+  hintCall(Call::LoopEnd, {withHints(passed)});
+  Value *further = askAll(next, decision_.endsEarly ? builder_.CreateBinaryIntrinsic(Intrinsic::umin, twice, left) : left, next_);
   // An attempt after a time without hints is judged soon.
   Value *isAttempt = builder_.CreateAnd(builder_.CreateIsNull(distance_), builder_.CreateIsNotNull(further));
-  Value *until = builder_.CreateSelect(isAttempt, builder_.CreateMul(perChunk_, number(firstChunks)), builder_.CreateMul(passed, number(2)));
+  Value *until = builder_.CreateSelect(isAttempt, firstIterations(), twice);
   Value *askNext = builder_.CreateAdd(next, until);
   BasicBlock *learnt = builder_.GetInsertBlock();
   builder_.CreateBr(go);
@@ -487,11 +507,11 @@ void Transform::leave() {
   if (!end) {
     SmallVector<BasicBlock *, 4> exiting;
     loop_.getExitingBlocks(exiting);
-    for (BasicBlock *one : exiting) leaveInTheMiddle(one, [&] { return builder_.CreateAdd(builder_.CreateSub(first_, asked_), ofChunk_); });
+    for (BasicBlock *one : exiting) leaveInTheMiddle(one, [&] { return withHints(builder_.CreateAdd(builder_.CreateSub(first_, asked_), ofChunk_)); });
     return;
   }
   builder_.SetInsertPoint(end);
-  hintCall(Call::LoopEnd, {builder_.CreateSub(total_, asked_)});
+  hintCall(Call::LoopEnd, {withHints(builder_.CreateSub(total_, asked_))});
   builder_.CreateBr(loop_.getUniqueExitBlock());
   join(loop_.getLoopLatch(), end, *loop_.getUniqueExitBlock());
 }

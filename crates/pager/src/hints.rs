@@ -48,8 +48,8 @@ const LOOK_NS: u64 = 25;
 const WORTH_TIMES: u64 = 2;
 /// So many addresses are a sample.
 const LOOKED_MIN: u64 = 256;
-/// Of the questions of a loop that is not worth hints, one in so many is answered as if it were. A prime above the number of arrays that a loop
-/// asks for, in one order: so each of them has its turn.
+/// Of the questions of a loop that is not worth hints, one in so many is answered as if it were. A prime above the number of questions that a loop
+/// asks at a time, in one order, two for each array at most: so each of them has its turn.
 const PROBE_EVERY: u64 = 31;
 /// A loop that is not worth hints is tried again before its turn when so much more of its range is far, in [`SAMPLES`] parts of it.
 const FURTHER: u64 = 8;
@@ -115,6 +115,16 @@ impl LoopState {
     fn pages_of_run(&self) -> u64 {
         let pages = self.pages.load(Relaxed);
         (pages % BEFORE).saturating_sub(pages / BEFORE)
+    }
+
+    /// A run has ended after so many iterations, and is judged with those before it that were too short for that. Asking for it took no less than
+    /// looking at an address; of what it named for later iterations nothing was used where none came to its end.
+    fn end_run(&self, iterations: u64, wait_ns: u64) {
+        if iterations == 0 {
+            self.pages.store(self.pages.load(Relaxed) / BEFORE * (BEFORE + 1), Relaxed);
+        }
+        self.looked.fetch_add(1, Relaxed);
+        self.judge(wait_ns);
     }
 
     /// Judges hints: `wait_ns` is what one far page costs that comes without them; 0: not known.
@@ -448,24 +458,30 @@ impl Hints {
         (round_trip_ns.saturating_mul(1000) / iteration_ps.max(1)).min(most).max(1)
     }
 
-    /// A loop for which something was far has ended, after so many iterations.
+    /// A loop for which something was far has ended, after so many iterations; none where it was left in the first one, or has fetched nothing.
     pub fn loop_end(&self, state: &LoopState, site: HintSite<'_>, iterations: u64) {
-        if self.pages.gate.is_escaped() || iterations == 0 {
+        if self.pages.gate.is_escaped() {
             return;
         }
         let row = self.pages.row();
         let (_, site) = self.row_of(site);
-        site.runs.fetch_add(1, Relaxed);
-        row.hint_loops.fetch_add(1, Relaxed);
+        if iterations > 0 {
+            site.runs.fetch_add(1, Relaxed);
+            row.hint_loops.fetch_add(1, Relaxed);
+        }
         if state.thread.swap(0, Relaxed) != thread::pointer() as u64 {
+            return;
+        }
+        let pages_of_run = state.pages_of_run();
+        state.end_run(iterations, self.driver.one_ns.load(Relaxed));
+        if iterations == 0 {
             return;
         }
         let took_ns = self.now_ns().saturating_sub(state.begun_ns.load(Relaxed));
         let stalled_ns = row.stall_ns.load(Relaxed).saturating_sub(state.stalled_ns.load(Relaxed));
         let own_ns = took_ns.saturating_sub(stalled_ns).max(took_ns / OWN_PART);
         let iteration_ps = (own_ns.saturating_mul(1000) / iterations).max(1);
-        let parts = state.pages_of_run().saturating_mul(PAGE_PARTS) / iterations;
-        state.judge(self.driver.one_ns.load(Relaxed));
+        let parts = pages_of_run.saturating_mul(PAGE_PARTS) / iterations;
         note_mean(&state.iteration_ps, iteration_ps);
         note_mean(&state.pages_per_iteration, parts.max(1));
         site.iteration_ps.store(state.iteration_ps.load(Relaxed), Relaxed);
@@ -564,6 +580,38 @@ mod tests {
             far.judge(20_000);
         }
         assert!(!far.is_given_up());
+    }
+
+    #[test]
+    fn a_loop_that_always_ends_in_its_first_iteration_is_given_up_however_much_it_names() {
+        let left = state(0, 0);
+        // Of an earlier run.
+        left.pages.store(2, Relaxed);
+        let runs = (1..).find(|_| {
+            left.begin_run();
+            left.pages.fetch_add(100, Relaxed);
+            left.looked.fetch_add(1, Relaxed);
+            left.end_run(0, 5_000);
+            left.is_given_up()
+        });
+        assert_eq!(runs, Some(LOOKED_MIN / 2), "each run asks once and names one range");
+        // Where nothing is named, the questions are what it costs.
+        let asked = state(0, 0);
+        for _ in 1..LOOKED_MIN {
+            asked.begin_run();
+            asked.end_run(0, 5_000);
+            assert!(!asked.is_given_up());
+        }
+        asked.end_run(0, 5_000);
+        assert!(asked.is_given_up());
+        // One that has come to an iteration's end has used what it named.
+        let used = state(0, 0);
+        for _ in 0..2 * LOOKED_MIN {
+            used.begin_run();
+            used.pages.fetch_add(100, Relaxed);
+            used.end_run(1, 5_000);
+            assert!(!used.is_given_up());
+        }
     }
 
     #[test]

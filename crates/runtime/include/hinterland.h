@@ -155,7 +155,7 @@ struct hinterland_hints {
      * measured, at the loop's own pace, at least 1; or 0: the plain body will do, because nothing of the range is far, the prefetcher follows the
      * walk, or hardly anything was far before. */
     uint64_t (*loop_begin)(struct hinterland_loop *loop, const void *address, uint64_t length, uint64_t iterations);
-    /* After a hinted body: its pace is measured. */
+    /* After a hinted body: its pace is measured, and what its hints were worth. 0 iterations: it was left in the first one, or had no hints. */
     void (*loop_end)(struct hinterland_loop *loop, uint64_t iterations);
     void (*loop_fetch)(struct hinterland_loop *loop, const void *address, size_t length);
     void (*loop_fetchv)(struct hinterland_loop *loop, const void *const *addresses, size_t count, size_t length);

@@ -11,14 +11,14 @@
 
 #define KERNEL __attribute__((noinline)) static
 #define CALLEE __attribute__((noinline)) static
-enum { PAGE = 4096, COUNT = 100000, WEIGHTS = 30, ROW = 640 };
+enum { PAGE = 4096, COUNT = 100000, WEIGHTS = 30, ROW = 640, ROWS = 4000 };
 
 struct item {
     uint64_t key, seen;
     double weights[WEIGHTS];
 };
 
-static volatile uint64_t last = COUNT; /* which no callee is compiled for */
+static volatile uint64_t last = COUNT, row = ROW; /* which no callee is compiled for */
 
 CALLEE double weigh(const struct item *item) {
     double sum = 0;
@@ -112,6 +112,85 @@ KERNEL double smooth(const double *values, long count) {
     return sum;
 }
 
+/* From one place to another. */
+CALLEE double between(const double *from, const double *to) {
+    double sum = 0;
+    for (; from != to; from++) sum += *from;
+    return sum;
+}
+
+CALLEE double corner(const double *matrix, long rows, long width, long length) {
+    double sum = 0;
+    for (long i = 0; i < rows; i++)
+        for (long j = 0; j < length; j++) sum += matrix[i * width + j];
+    return sum;
+}
+
+CALLEE void fill(double *row, int count, double with) {
+    for (int i = 0; i < count; i++) row[i] = with;
+}
+
+/* What it touches it touches in functions of its own. */
+CALLEE double both(const double *row, long count) { return add(row, count) - 2 * add(row + count, count); }
+CALLEE double edges(const double *row, unsigned long count) { return both(row, (long)(count / 2)) + weigh((const struct item *)(row + count - 2 - WEIGHTS)); }
+
+CALLEE double halves(const double *row, long count) {
+    if (count < 16) return add(row, count);
+    return halves(row, count / 2) + halves(row + count / 2, count - count / 2);
+}
+
+/* Rows that are where loaded numbers say, and as long as others do. */
+KERNEL double ragged(const double *values, const int *starts, long rows) {
+    double sum = 0;
+    for (long i = 0; i < rows; i++) sum += between(values + starts[i], values + starts[i + 1]);
+    return sum;
+}
+
+KERNEL double counted(const double *values, const int *starts, const unsigned short *lengths, long rows) {
+    double sum = 0;
+    for (long i = 0; i < rows; i++) sum += add(values + starts[i], lengths[i]);
+    return sum;
+}
+
+KERNEL double corners(const double *matrix, long count, long rows, long width, long length) {
+    double sum = 0;
+    for (long i = 0; i < count; i++) sum += corner(matrix + i * rows * width, rows, width, length);
+    return sum;
+}
+
+KERNEL void filled(double *matrix, long rows, int length) {
+    for (long i = 0; i < rows; i++) fill(matrix + i * length, length, (double)i);
+}
+
+KERNEL double through(const double *matrix, long rows, long length) {
+    double sum = 0;
+    for (long i = 0; i < rows; i++) sum += edges(matrix + i * length, (unsigned long)length);
+    return sum;
+}
+
+KERNEL double recursive(const double *matrix, long rows, long length) {
+    double sum = 0;
+    for (long i = 0; i < rows; i++) sum += halves(matrix + i * length, length);
+    return sum;
+}
+
+/* It may be left before the length of a row is read, so where the row begins is fetched. */
+KERNEL double until(const double *values, const int *starts, const unsigned short *lengths, long rows) {
+    double sum = 0;
+    for (long i = 0; i < rows; i++) {
+        if (starts[i] < 0) break;
+        sum += add(values + starts[i], lengths[i]);
+    }
+    return sum;
+}
+
+/* Each iteration has the whole of it anew. */
+KERNEL double again(const double *values, long rows, long length) {
+    double sum = 0;
+    for (long i = 0; i < rows; i++) sum = sum / 2 + add(values, length - i % 2);
+    return sum;
+}
+
 static void *pages(size_t bytes) {
     size_t whole = (bytes + PAGE - 1) / PAGE * PAGE;
     void *object = aligned_alloc(PAGE, whole);
@@ -135,7 +214,10 @@ int main(int argc, char **argv) {
         pointers[i] = &items[places[i]];
     }
     double sum = 0;
-    if (strcmp(which, "lines") && strcmp(which, "smooth")) watch("items", items, COUNT * sizeof *items);
+    static const char *const of_rows[] = {"lines", "ragged", "counted", "corners", "filled", "through", "recursive", "until", "again"};
+    int is_row = 0;
+    for (size_t i = 0; i < sizeof of_rows / sizeof *of_rows; i++) is_row |= !strcmp(which, of_rows[i]);
+    if (!is_row && strcmp(which, "smooth")) watch("items", items, COUNT * sizeof *items);
     if (!strcmp(which, "each")) {
         sum = each(items, COUNT);
     } else if (!strcmp(which, "some")) {
@@ -152,11 +234,29 @@ int main(int argc, char **argv) {
         signal(SIGPROF, stop);
         setitimer(ITIMER_PROF, &(struct itimerval){{0, 0}, {0, 500000}}, NULL);
         sum = (which[3] == 'p' ? stopped : stuck)(items, places, (long)last, 77);
-    } else if (!strcmp(which, "lines")) {
-        double *matrix = pages(sizeof *matrix * ROW * 2000);
-        for (long i = 0; i < ROW * 2000l; i++) matrix[i] = (double)(i % 17);
-        watch("matrix", matrix, sizeof *matrix * ROW * 2000);
-        sum = lines(matrix, 2000, ROW);
+    } else if (is_row) {
+        long length = (long)row;
+        double *matrix = pages(sizeof *matrix * ROW * ROWS);
+        for (long i = 0; i < ROW * (long)ROWS; i++) matrix[i] = (double)(i % 17);
+        /* In an order that jumps, each row with something behind it that is in none; or one behind the other. */
+        int *starts = pages(sizeof *starts * (ROWS + 1));
+        unsigned short *lengths = pages(sizeof *lengths * ROWS);
+        for (long i = 0; i < ROWS; i++) {
+            lengths[i] = (unsigned short)(length / 2 + i % (length / 4));
+            starts[i] = (int)(strcmp(which, "ragged") ? i * 1021 % ROWS * length : i * length - i % 5);
+        }
+        starts[ROWS] = (int)(ROWS * length);
+        if (!strcmp(which, "until")) starts[ROWS - 1] = -1;
+        watch("matrix", matrix, sizeof *matrix * ROW * ROWS);
+        if (!strcmp(which, "lines")) sum = lines(matrix, ROWS, length);
+        if (!strcmp(which, "ragged")) sum = ragged(matrix, starts, ROWS);
+        if (!strcmp(which, "counted")) sum = counted(matrix, starts, lengths, ROWS);
+        if (!strcmp(which, "corners")) sum = corners(matrix, ROWS / 4, length / 160, length, length / 3);
+        if (!strcmp(which, "filled")) filled(matrix, ROWS, (int)length), sum = matrix[7 * length];
+        if (!strcmp(which, "through")) sum = through(matrix, ROWS, length);
+        if (!strcmp(which, "recursive")) sum = recursive(matrix, ROWS, length);
+        if (!strcmp(which, "until")) sum = until(matrix, starts, lengths, ROWS);
+        if (!strcmp(which, "again")) sum = again(matrix, length / 10, length * ROWS / 50);
     } else if (!strcmp(which, "smooth")) {
         double *values = pages(sizeof *values * COUNT);
         for (long i = 0; i < COUNT; i++) values[i] = (double)(i % 17);

@@ -204,6 +204,9 @@ int main(int argc, char **argv) {
     } else if (!strcmp(which, "stepped")) {
         values[(COUNT - 3l) * EACH] = -1;
         sum = stepped(values, more, -1);
+    } else if (!strcmp(which, "early")) {
+        values[EACH / 2] = -1;
+        sum = stepped(values, more, -1);
     } else if (!strcmp(which, "rows")) {
         values[(COUNT - 300l) * EACH] = -1;
         sum = rows(values, more, width, -1);

@@ -215,6 +215,16 @@ class Kernel:
                 meddles = self.chance(0.3)
                 array.written |= meddles
                 return f"s = s * 3 + {'meddled' if meddles else 'peeked'}_{array.type}(&{array.name}[{self.index(1)}]);"
+        if pick in (21, 22, 23):
+            array = self.array("W")
+            if array.type != "double":
+                row = f"&{array.name}[{self.index(1)} * (i64)w]"
+                length = r.choice(["w", "w", "w - 1", "w / 2", f"(i64){self.array('L').name}[{self.i}]"])
+                if self.chance(0.3):
+                    array.written = True
+                    return f"painted_{array.type}({row}, {length}, s);"
+                return r.choice([f"s = s * 3 + walked_{array.type}({row}, {length});", f"s = s * 3 + handed_{array.type}({row}, {length});",
+                                 f"{{ const {array.type} *row = {row}; s = s * 3 + spanned_{array.type}(row, row + {length}); }}"])
         if pick == 16: return f"s ^= seen({self.value(1)});" if self.chance(0.4) else "s++;"
         if pick == 17 and self.chance(0.4): return r.choice(["__atomic_fetch_add(&calls, s, __ATOMIC_RELAXED);", "s += *(volatile u64 *)&calls;", "__atomic_signal_fence(__ATOMIC_SEQ_CST);"])
         if pick == 18 and self.chance(0.5): return f"if ({self.rare()}) {r.choice(['break', 'continue', 'return s ^ x'])};"
@@ -493,6 +503,11 @@ def program(seed, count, only):
         # Functions that stay functions, and touch what is at an argument and behind it.
         parts.append(f"__attribute__((noinline)) static u64 peeked_{type}(const {type} *at) {{ u64 sum = 1; for (int k = 0; k < 64; k++) {{ sum = sum * 3 + (u64)at[k]; if (sum % 1024 == 7) break; }} return sum; }}")
         parts.append(f"__attribute__((noinline)) static u64 meddled_{type}({type} *at) {{ u64 sum = (u64)at[1]; for (int k = 0; k < (int)(sum & 31); k++) at[k] = ({type})(at[k] + 1); return sum; }}")
+        # Rows as long as an argument says, or as far as another pointer.
+        parts.append(f"__attribute__((noinline)) static u64 walked_{type}(const {type} *at, i64 count) {{ u64 sum = 1; for (i64 k = 0; k < count; k++) sum = sum * 3 + (u64)at[k]; return sum; }}")
+        parts.append(f"__attribute__((noinline)) static u64 spanned_{type}(const {type} *from, const {type} *to) {{ u64 sum = 1; for (; from < to; from++) sum = sum * 5 + (u64)*from; return sum; }}")
+        parts.append(f"__attribute__((noinline)) static u64 handed_{type}(const {type} *at, i64 count) {{ i64 half = (i64)((u64)count / 2); return walked_{type}(at, half) * 7 + spanned_{type}(at + half, at + count); }}")
+        parts.append(f"__attribute__((noinline)) static void painted_{type}({type} *at, int count, u64 with) {{ for (int k = count - 1; k >= 0; k--) at[k] = ({type})(with + (u64)k); }}")
     for k in kernels:
         parts += k.file_scope()
     parts.append("#if defined PART")

@@ -22,6 +22,7 @@ pub fn trials() -> Vec<Trial> {
     add("promises", no_llvm, Box::new(promises));
     add("certain", no_llvm, Box::new(certain));
     add("left", no_llvm, Box::new(left));
+    add("early", no_llvm, Box::new(early));
     add("calls", no_llvm, Box::new(calls));
     add("deep", no_llvm, Box::new(deep));
     add("fused", no_llvm, Box::new(fused));
@@ -34,6 +35,7 @@ pub fn trials() -> Vec<Trial> {
     add("rust_checked", no_rust, Box::new(rust_checked));
     add("followed", no_far_llvm, Box::new(followed));
     add("scattered", no_far_llvm, Box::new(scattered));
+    add("left_and_called", no_far_llvm, Box::new(left_and_called));
     add("other_input", no_far_llvm, Box::new(other_input));
     add("overwritten::inline", no_far_llvm, Box::new(|name| overwritten(name, "inline")));
     add("overwritten::monitor", no_far_llvm, Box::new(|name| overwritten(name, "monitor")));
@@ -342,8 +344,49 @@ fn left(test: &str) -> Result<()> {
 fn calls(test: &str) -> Result<()> {
     let fetched = [("each", 99), ("some", 99), ("pointed", 99), ("marked", 99), ("stopped", 0), ("stuck", 0)];
     each_case(test, "calls", "items", &fetched)?;
-    each_case(test, "calls", "matrix", &[("lines", 0)])?;
+    // Rows that the function's other arguments bound; what it hands on; where rows begin whose length may not be there; not what may recur, or is the
+    // same in each iteration.
+    let rows = [
+        ("lines", 99),
+        ("ragged", 99),
+        ("counted", 99),
+        ("corners", 99),
+        ("filled", 99),
+        ("through", 99),
+        ("until", 40),
+        ("recursive", 0),
+        ("again", 0),
+    ];
+    each_case(test, "calls", "matrix", &rows)?;
     each_case(test, "calls", "values", &[("smooth", 99)])
+}
+
+/// A search that may end early is asked for as far as it has come: of what it begins with, and behind that as it goes on. Only some pages are far.
+fn early(test: &str) -> Result<()> {
+    let program = hinted(test, "left", &[])?;
+    let recorder = c_program("compiler/recorder", &["-shared", "-fPIC"])?;
+    let seen = |case: &str, far: &str| -> Result<[u32; 3]> {
+        let mut command = Command::new(&program);
+        command.arg(case).env("LD_PRELOAD", &recorder).env("HINTED_DISTANCE", "500").env("HINTED_FAR", far);
+        let (_, report) = printed(&mut command)?;
+        let words: Vec<&str> = report.lines().next().context("a report")?.split(' ').collect();
+        let number = |name: &str| -> Result<u32> {
+            let at = words.iter().position(|word| *word == name).with_context(|| report.clone())?;
+            Ok(words.get(at + 1).context("a number")?.parse()?)
+        };
+        Ok([number("touched")?, number("ahead")?, number("fetched")?])
+    };
+    // It ends on its first page.
+    let [touched, _, fetched] = seen("early", "1000-8192")?;
+    ensure!((touched, fetched) == (1, 0), "{fetched} pages were fetched for nothing");
+    let [_, _, fetched] = seen("early", "0-16")?;
+    ensure!((1..=16).contains(&fetched), "{fetched} pages");
+    // It goes on to the end, which is far away.
+    let [touched, ahead, _] = seen("stepped", "1-16")?;
+    ensure!(touched > 8000 && (10..=40).contains(&ahead), "{ahead} pages, of which the first are far");
+    let [_, ahead, _] = seen("stepped", "1000-8192")?;
+    ensure!(ahead * 10 > touched * 8, "{ahead} pages, of which all but the first are far");
+    Ok(())
 }
 
 /// Each case of a program prints the same with hints and without, whatever the runtime answers; of the watched object at least so many hundredths are
@@ -612,6 +655,23 @@ fn scattered(test: &str) -> Result<()> {
         let site = sites.iter().find(is_it).with_context(|| format!("no {function}in {sites:?}"))?;
         // A run of `add` is in several parts, after each of which it asks again.
         ensure!(site["runs"].as_u64() > Some(0), "{site}");
+    }
+    Ok(())
+}
+
+/// Loops that may be left, and loops that walk in calls, in little memory: the same output, and hints that fetch.
+fn left_and_called(test: &str) -> Result<()> {
+    for (program, cases) in [("left", ["stepped", "found"]), ("calls", ["lines", "counted"])] {
+        let plain = c_program(&format!("compiler/{program}"), &[])?;
+        let hinted = hinted(test, program, &[])?.display().to_string();
+        for (case, path) in cases.into_iter().zip(["inline", "monitor"]) {
+            let (expected, _) = printed(Command::new(&plain).arg(case))?;
+            let options = ["--local", "16M", "--fault-path", path, "--prefetch", "none", "--quiet"];
+            let ended = Launch::new(&format!("{test}-{case}"), &options, &[&hinted, case])?.run()?;
+            ended.expect(0, &expected)?.expect_paging()?;
+            let fetched = ended.stats()?["hint_fetched_pages"].as_u64().context("no hints in the figures")?;
+            ensure!(fetched > 500, "{program} {case}: {fetched} pages were fetched");
+        }
     }
     Ok(())
 }
