@@ -22,7 +22,7 @@ use std::sync::atomic::{
 /// First word of a ledger.
 pub const LEDGER_MAGIC: u64 = u64::from_le_bytes(*b"hinterld");
 /// Layout version: a launcher and a library of different versions refuse each other.
-pub const LEDGER_VERSION: u64 = 24;
+pub const LEDGER_VERSION: u64 = 25;
 
 /// Words of a set of processors, 64 in each.
 pub const PROCESSOR_WORDS: usize = 16;

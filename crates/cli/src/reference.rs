@@ -1,9 +1,12 @@
 //! docs/reference: the settings and the statistics as tables, and the schema of the JSON, made of the same rows as the command itself. The
 //! tests fail when a file is stale; `UPDATE_REFERENCE=1 cargo test -p hinterland-cli reference` writes them.
 
-use crate::advise::{ADVICE_VERSION, Advice, Misses, Ranked, Traits};
+use crate::advise::{ADVICE_VERSION, Advice, Misses, Ranked, RegionTraits, Traits};
 use crate::control::{Behind, Change, PS_VERSION, PathStatus, Running, Status};
-use crate::report::{Backend, Document, FaultNs, Others, Outside, Process, STATS_VERSION, Service, Unmanaged, WaitNs};
+use crate::report::{
+    Backend, Document, FaultNs, LargerMemory, Others, Outside, Process, RunFeatures, STATS_VERSION, Service, Unmanaged,
+    WaitNs,
+};
 use crate::schema::Described;
 use crate::statistics::{Activity, HintSite};
 use hinterland_abi::statistics::{Statistic, backend, process};
@@ -121,6 +124,8 @@ fn statistics() -> String {
         ("service_level.", Service::MEMBERS),
         ("fault_ns.", FaultNs::MEMBERS),
         ("prefetch_wait_ns.", WaitNs::MEMBERS),
+        ("features.", RunFeatures::MEMBERS),
+        ("features.larger_memory[].", LargerMemory::MEMBERS),
         ("backends[].", Backend::MEMBERS),
         ("processes[].", Process::MEMBERS),
         ("processes_others.", Others::MEMBERS),
@@ -174,6 +179,7 @@ fn advice() -> String {
         ("", Advice::MEMBERS),
         ("features.", Traits::MEMBERS),
         ("miss_ratios[].", Misses::MEMBERS),
+        ("regions[].", RegionTraits::MEMBERS),
         ("backends[].", Ranked::MEMBERS),
     ];
     text += &table(&["member", "meaning"], objects.iter().flat_map(|(prefix, members)| of_members(prefix, members)));
@@ -187,7 +193,13 @@ fn runs() -> String {
          Schema 2020-12). A launcher answers with\nthe same objects on its socket ([control.md](../control.md)). This file is generated from \
          `crates/cli/src/control` ({MADE}).\n\n"
     );
-    let document = [("", Running::MEMBERS), ("runs[].", Status::MEMBERS), ("runs[].paths[].", PathStatus::MEMBERS)];
+    let document = [
+        ("", Running::MEMBERS),
+        ("runs[].", Status::MEMBERS),
+        ("runs[].features.", RunFeatures::MEMBERS),
+        ("runs[].features.larger_memory[].", LargerMemory::MEMBERS),
+        ("runs[].paths[].", PathStatus::MEMBERS),
+    ];
     text += &table(&["member", "meaning"], document.iter().flat_map(|(prefix, members)| of_members(prefix, members)));
     text += "## A change\n\nThe object `set` in the answer of a launcher:\n\n";
     let change = [("", Change::MEMBERS), ("behind[].", Behind::MEMBERS)];

@@ -130,7 +130,7 @@ impl Fork {
         self.cache.count_inherited();
         self.pages.own_threads.forget();
         thread::forget_ours();
-        self.local.account.restart_peak();
+        self.local.begin_child();
         self.maintenance.forget();
         self.evictor.forget();
         self.read_ahead.forget();

@@ -12,7 +12,7 @@ use crate::shared_budget::SharedBudget;
 use crate::staging::Staging;
 use crate::sys::gate::Inside;
 use hinterland_paging::Step;
-use hinterland_policy::{Arrival, EvictionPolicy};
+use hinterland_policy::{Arrival, EvictionPolicy, LoadCurve};
 use hinterland_units::{ByteCount, PAGE_BYTES, PageNo};
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -149,6 +149,22 @@ impl LocalMemory {
         }
     }
 
+    /// Counts loads, and those of them that larger local memory would have spared.
+    fn count_loads(&self, LoadCurve { loads, spared }: LoadCurve) {
+        let row = self.pages.row();
+        row.sampled_loads.fetch_add(loads, Relaxed);
+        let counters = [&row.spared_loads_125, &row.spared_loads_150, &row.spared_loads_200, &row.spared_loads_400];
+        counters.into_iter().zip(spared).for_each(|(counter, loads)| {
+            counter.fetch_add(loads, Relaxed);
+        });
+    }
+
+    /// In the child of a fork: what was counted before it is the parent's.
+    pub(crate) fn begin_child(&self) {
+        self.account.restart_peak();
+        self.policy.lock().take_loads();
+    }
+
     /// Writes the gauges of local memory to the ledger.
     pub(crate) fn publish(&self) {
         self.account.publish(self.pages.row());
@@ -191,11 +207,18 @@ impl LocalMemory {
         const TABLE_BYTES_PER_PAGE: u64 = 28;
         let row = self.pages.row();
         let pages = row.managed_peak_bytes.load(Relaxed) / PAGE_BYTES as u64;
-        let tables = pages * TABLE_BYTES_PER_PAGE + self.policy().metadata_bytes() as u64;
+        let tables = pages * TABLE_BYTES_PER_PAGE + self.policy_bytes();
         let bytes = tables + self.staging.idle_bytes() + self.far.granule_bytes();
         row.metadata_bytes.store(bytes, Relaxed);
         row.metadata_peak_bytes.fetch_max(bytes, Relaxed);
         bytes
+    }
+
+    /// Bytes of the policy's tables; counts what it has noted since the last time.
+    fn policy_bytes(&self) -> u64 {
+        let mut policy = self.policy();
+        self.count_loads(policy.policy.take_loads());
+        policy.metadata_bytes() as u64
     }
 
     /// Whether local memory is above its high watermark, and there is no more for this process. Only inside the gate: locks

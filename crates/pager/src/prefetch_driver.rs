@@ -20,7 +20,7 @@ use hinterland_paging::Step;
 use hinterland_policy::tape::{PageLocalities, PageLocality, TapeStatistics, Tapes};
 use hinterland_policy::{
     Arbiter, BlockStatistics, Blocks, Choice, DemandLoad, Granularity, HintBatch, HintStatistics, InFlight, Pattern,
-    Prefetch, PrefetchWindow, Recent, Request, Source, Thread, Wanted,
+    Prefetch, PrefetchWindow, Recent, Request, RequestFeatures, Source, Thread, Wanted,
 };
 use hinterland_sys::Fault;
 use hinterland_units::PageNo;
@@ -127,6 +127,9 @@ impl PrefetchDriver {
         }
         if let Some(figures) = requests.arbiter.tape_statistics() {
             note_tapes(row, &figures);
+        }
+        if wanted.has_features {
+            note_features(row, &requests.arbiter.features());
         }
         let window = wanted.window;
         let seen = Seen { page, request, window };
@@ -311,6 +314,7 @@ impl PrefetchDriver {
         requests.arbiter.end_tapes();
         requests.arbiter.forget_hint_sites();
         requests.arbiter.forget_block_statistics();
+        requests.arbiter.forget_features();
         self.demands.store(0, Relaxed);
         self.block_pages.store(0, Relaxed);
         (requests.threads, requests.regions) = (Busiest::default(), Busiest::default());
@@ -350,6 +354,17 @@ fn note_blocks(row: &ProcessRow, arbiter: &Arbiter) {
     row.blocks_refused_full.store(full, Relaxed);
     row.blocks_refused_unused.store(unused, Relaxed);
     row.block_size_pages.store(size.into(), Relaxed);
+}
+
+/// Writes what requests say of pages; the caller holds the lock.
+fn note_features(row: &ProcessRow, features: &RequestFeatures) {
+    let RequestFeatures { references, sequential, strided, longest_run, windowed, fragments } = *features;
+    row.feature_references.store(references, Relaxed);
+    row.feature_sequential.store(sequential, Relaxed);
+    row.feature_strided.store(strided, Relaxed);
+    row.feature_run_pages_max.store(longest_run, Relaxed);
+    row.feature_window_pages.store(windowed, Relaxed);
+    row.feature_fragment_pages.store(fragments, Relaxed);
 }
 
 /// Writes what tapes did; the caller holds the lock.

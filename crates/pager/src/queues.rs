@@ -9,7 +9,7 @@
 
 use crate::sys::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use crate::sys::sync::{Mutex, MutexGuard, TryLockError};
-use hinterland_policy::{Arrival, EvictionPolicy};
+use hinterland_policy::{Arrival, EvictionPolicy, WithCurve};
 use hinterland_units::PageNo;
 use std::ops::{Deref, DerefMut};
 
@@ -26,7 +26,7 @@ pub(crate) struct Queues {
 }
 
 struct Policy {
-    policy: Box<dyn EvictionPolicy>,
+    policy: WithCurve,
     /// Takes the place of `waiting` while that is told. Empty otherwise.
     told: Vec<(PageNo, Arrival)>,
 }
@@ -35,16 +35,16 @@ struct Policy {
 pub(crate) struct Locked<'a>(MutexGuard<'a, Policy>);
 
 impl Deref for Locked<'_> {
-    type Target = dyn EvictionPolicy;
+    type Target = WithCurve;
 
     fn deref(&self) -> &Self::Target {
-        &*self.0.policy
+        &self.0.policy
     }
 }
 
 impl DerefMut for Locked<'_> {
     fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut *self.0.policy
+        &mut self.0.policy
     }
 }
 
@@ -53,8 +53,9 @@ const NO_PANIC: &str = "no thread panics while it holds the policy: a panic ends
 
 impl Queues {
     pub(crate) fn new(policy: Box<dyn EvictionPolicy>) -> Queues {
+        let (policy, told) = (WithCurve::new(policy), Vec::with_capacity(WAITING_MAX));
         Queues {
-            policy: Mutex::new(Policy { policy, told: Vec::with_capacity(WAITING_MAX) }),
+            policy: Mutex::new(Policy { policy, told }),
             waiting: Mutex::new(Vec::with_capacity(WAITING_MAX)),
             some_wait: AtomicBool::new(false),
         }

@@ -6,9 +6,12 @@
 //! One round is what a major fault at the budget costs the policy: the page arrives, a victim is taken (in batches of
 //! 64), an older victim is written back. Every tenth victim comes back as a swap-cache hit instead. "In order" are
 //! pages of a scan, "scattered" are pages in random order, where each operation misses the processor's caches.
+//!
+//! Beside them, without `--json`: `s3-fifo` with the curve of its loads, as in a run, and what a request costs the features.
 
 use hinterland_policy::{
-    Arrival, EVICTION_POLICIES, EvictionPolicy, PREFETCHERS, Request, Thread, make, make_prefetcher,
+    Arrival, EVICTION_POLICIES, EvictionPolicy, FeatureSample, PREFETCHERS, Request, Thread, WithCurve, make,
+    make_prefetcher,
 };
 use hinterland_units::PageNo;
 use rand::SeedableRng;
@@ -25,7 +28,8 @@ const PATTERNS: [&str; 3] = ["random", "16 streams", "strides"];
 
 fn main() {
     let json = std::env::args().any(|word| word == "--json");
-    let evictions = EVICTION_POLICIES.map(|name| (name, eviction(name)));
+    let evictions =
+        EVICTION_POLICIES.map(|name| (name, eviction(|| make(name, BUDGET).expect("a name from the list"))));
     let shuffled: Vec<u32> = (0..PAGES).map(|page| page.wrapping_mul(2_654_435_761) % PAGES).collect();
     let streams: Vec<u32> = (0..PAGES).map(|step| step % 16 * (PAGES / 16) + step / 16).collect();
     let strides: Vec<u32> = (0..PAGES).map(|step| step / 64 % 2 * PAGES + step * 10).collect();
@@ -47,10 +51,14 @@ fn main() {
     for (name, [first, second, bytes, known]) in evictions {
         println!("{name:<16}{first:>11.1} ns{second:>11.1} ns{bytes:>22.2}{known:>22.2}");
     }
+    let [first, second, bytes, known] = eviction(with_curve);
+    println!("{:<16}{first:>11.1} ns{second:>11.1} ns{bytes:>22.2}{known:>22.2}", "s3-fifo, curve");
     println!("\n{:<16}{:>14}{:>14}{:>14}", "prefetcher", PATTERNS[0], PATTERNS[1], PATTERNS[2]);
     for (name, [a, b, c]) in prefetchers {
         println!("{name:<16}{a:>11.1} ns{b:>11.1} ns{c:>11.1} ns");
     }
+    let [a, b, c] = [&shuffled, &streams, &strides].map(|pages| features_ns(pages));
+    println!("{:<16}{a:>11.1} ns{b:>11.1} ns{c:>11.1} ns", "features");
 }
 
 /// The rows as a JSON object of objects. Names and keys need no escaping.
@@ -64,15 +72,34 @@ fn object<const N: usize>(rows: &[(&str, [f64; N])], keys: [&str; N]) -> String 
 }
 
 /// Nanoseconds per operation in order and scattered, bytes for each page when pages are in order and scattered.
-fn eviction(name: &str) -> [f64; 4] {
+fn eviction(policy: impl Fn() -> Box<dyn EvictionPolicy>) -> [f64; 4] {
     let in_order: Vec<u32> = (0..PAGES).collect();
     let mut scattered = in_order.clone();
     scattered.shuffle(&mut SmallRng::seed_from_u64(1));
-    let mut policy = make(name, BUDGET).expect("a name from the list");
-    let (first, bytes) = measure(&mut *policy, &in_order);
-    let mut policy = make(name, BUDGET).expect("a name from the list");
-    let (second, bytes_scattered) = measure(&mut *policy, &scattered);
+    let (first, bytes) = measure(&mut *policy(), &in_order);
+    let (second, bytes_scattered) = measure(&mut *policy(), &scattered);
     [first, second, per(bytes, PAGES as usize), per(bytes_scattered, PAGES as usize)]
+}
+
+/// The default, with the curve of its loads.
+fn with_curve() -> Box<dyn EvictionPolicy> {
+    let mut policy = WithCurve::new(make("s3-fifo", BUDGET).expect("the default"));
+    policy.resize(BUDGET);
+    Box::new(policy)
+}
+
+/// Nanoseconds for a request of each of the pages, none of which is there ahead, whose features are read as in a run.
+fn features_ns(pages: &[u32]) -> f64 {
+    let mut sample = FeatureSample::default();
+    let (started, mut read) = (cpu_ns(), 0);
+    for page in pages {
+        if sample.requested(PageNo(*page), None) {
+            read += sample.figures().windowed;
+        }
+    }
+    let elapsed = cpu_ns() - started;
+    assert!(read > 0);
+    elapsed / f64::from(PAGES)
 }
 
 /// Nanoseconds for a major fault on each of the pages, none of which is there ahead.

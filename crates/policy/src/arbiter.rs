@@ -15,8 +15,9 @@
 
 use crate::tape::{ByTape, PageLocalities, SharedHolds, TapeProgress, TapeStatistics, Tapes};
 use crate::{
-    Block, BlockSource, BlockStatistics, Blocks, Choice, DemandLoad, EvictionPolicy, Granularity, HintBatch,
-    HintSource, HintStatistics, InFlight, Prefetch, PrefetchWindow, Prefetcher, Request, Source, Thread, WindowBound,
+    Block, BlockSource, BlockStatistics, Blocks, Choice, DemandLoad, EvictionPolicy, FeatureSample, Granularity,
+    HintBatch, HintSource, HintStatistics, InFlight, Prefetch, PrefetchWindow, Prefetcher, Request, RequestFeatures,
+    Source, Thread, WindowBound,
 };
 use hinterland_units::{LinkEstimate, PageNo};
 
@@ -28,6 +29,7 @@ pub struct Arbiter {
     holds: Option<SharedHolds>,
     hints: HintSource,
     blocks: BlockSource,
+    features: FeatureSample,
 }
 
 /// What a request leads to.
@@ -41,13 +43,15 @@ pub struct Wanted {
     pub is_on_tape: bool,
     /// The block around the page.
     pub block: Option<Block>,
+    /// [`Arbiter::features`] is worth reading again.
+    pub has_features: bool,
 }
 
 impl Arbiter {
     /// One that follows no tape: all is as the prefetcher says.
     pub fn new(prefetcher: Box<dyn Prefetcher>) -> Arbiter {
         let (hints, blocks) = (HintSource::default(), BlockSource::new(Granularity::Page));
-        Arbiter { prefetcher, tapes: None, holds: None, hints, blocks }
+        Arbiter { prefetcher, tapes: None, holds: None, hints, blocks, features: FeatureSample::default() }
     }
 
     /// The same, which asks for such blocks around demands.
@@ -105,6 +109,7 @@ impl Arbiter {
         localities: &dyn PageLocalities,
     ) -> Wanted {
         let mut wanted = self.requested_of_others(page, request, thread, localities);
+        wanted.has_features = self.features.requested(page, wanted.window.as_ref());
         if request == Request::Major && !wanted.is_on_tape && !self.blocks.is_off() {
             let (is_beside, link) = (wanted.window.is_some(), self.hints.link());
             wanted.block =
@@ -134,7 +139,17 @@ impl Arbiter {
             // Each of the next first touches tells where the thread is.
             TapeProgress::Lost => None,
         };
-        Wanted { window, batches, is_on_tape: progress != TapeProgress::OffTape, block: None }
+        Wanted { window, batches, is_on_tape: progress != TapeProgress::OffTape, ..Wanted::default() }
+    }
+
+    /// What requests have said of the program's pages.
+    pub fn features(&self) -> RequestFeatures {
+        self.features.figures()
+    }
+
+    /// Nothing was requested yet: in the child of a fork.
+    pub fn forget_features(&mut self) {
+        self.features.forget();
     }
 
     /// Whether blocks are asked for at all.

@@ -20,7 +20,9 @@ use hinterland_paging::{
     Begin, Claimed, Dropped, Entry, GiveBack, HELP_PAGES, KeyPageState, LANDING_PAGES, Log, MappedPages, PendingWindow,
     Step, make_room,
 };
-use hinterland_policy::{Arbiter, Arrival, Blocks, Granularity, Prefetch, Thread, make, make_prefetcher};
+use hinterland_policy::{
+    Arbiter, Arrival, Blocks, EvictionPolicy, Granularity, Prefetch, Thread, make, make_prefetcher,
+};
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES, PageCount, PageNo};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ops::{AddAssign, Range};

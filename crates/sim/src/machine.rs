@@ -23,7 +23,7 @@ use crate::workload::Lost;
 use crate::{FaultPath, Setup, Touch, Workload};
 use hinterland_backend::{Direction, Link, Priority};
 use hinterland_paging::{Account, ChunkQueue, Scans, Urgency};
-use hinterland_policy::{Arbiter, Arrival, EvictionPolicy};
+use hinterland_policy::{Arbiter, Arrival, EvictionPolicy, WithCurve};
 use hinterland_units::{PAGE_BYTES, PageCount};
 use std::collections::VecDeque;
 use std::iter::Peekable;
@@ -46,7 +46,7 @@ pub(crate) enum Who {
 pub(crate) struct Machine<'a> {
     pub(crate) work: &'a Workload,
     pub(crate) setup: &'a Setup,
-    pub(crate) policy: Box<dyn EvictionPolicy>,
+    pub(crate) policy: WithCurve,
     pub(crate) arbiter: Arbiter,
     pub(crate) account: Account,
     /// By slot.
@@ -88,7 +88,7 @@ impl<'a> Machine<'a> {
         let mut machine = Machine {
             work,
             setup,
-            policy,
+            policy: WithCurve::new(policy),
             arbiter,
             account: Account::new(),
             pages: work.pages(),
@@ -191,12 +191,13 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn finish(self) -> ReplayStats {
+    fn finish(mut self) -> ReplayStats {
         let mut figures = self.figures;
         let faults = figures.first + figures.minor + figures.prefetch_hits + figures.awaited + figures.major;
         figures.resident = figures.references - faults;
         figures.link_bytes = self.link.bytes();
         figures.blocks = self.arbiter.block_statistics();
+        (figures.features, figures.loads) = (self.arbiter.features(), self.policy.take_loads());
         figures.cpu_ns = self.work.cpu_ns();
         figures
     }

@@ -106,7 +106,7 @@ impl Machine<'_> {
     pub(crate) fn choose_victims(&mut self) -> Vec<PageNo> {
         let mut victims = Vec::with_capacity(CHUNK_SLOTS as usize);
         let mut states = States { work: self.work, pages: &mut self.pages, answers: &mut self.answers };
-        let (policy, account, scans) = (&mut *self.policy, &self.account, &self.scans);
+        let (policy, account, scans) = (&mut self.policy, &self.account, &self.scans);
         choose_victims(&mut states, policy, account, scans, self.copies, self.urgency, &mut victims);
         victims
     }
@@ -122,7 +122,7 @@ impl Machine<'_> {
 
     /// The pages as the choice of victims sees them, and the policy.
     pub(crate) fn states(&mut self) -> (States<'_>, &mut dyn EvictionPolicy) {
-        (States { work: self.work, pages: &mut self.pages, answers: &mut self.answers }, &mut *self.policy)
+        (States { work: self.work, pages: &mut self.pages, answers: &mut self.answers }, &mut self.policy)
     }
 
     /// Puts victims into new chunks of the swap cache: those that leave by copy into one, the others into the next. Returns the processor

@@ -1,6 +1,6 @@
 //! What a replay found.
 
-use hinterland_policy::BlockStatistics;
+use hinterland_policy::{BlockStatistics, LoadCurve, RequestFeatures};
 
 /// Counts and times of one replay.
 ///
@@ -56,6 +56,10 @@ pub struct ReplayStats {
     pub blocks: BlockStatistics,
     /// Touches that waited for a block instead of the page alone; they are no major ones.
     pub block_faults: u64,
+    /// What requests say of the program's pages, as in a run.
+    pub features: RequestFeatures,
+    /// Loads that larger local memory would have spared, as in a run.
+    pub loads: LoadCurve,
     /// Bytes that the link carried, both ways.
     pub link_bytes: u64,
     /// Frames in use at most, in pages.

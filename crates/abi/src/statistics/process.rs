@@ -119,9 +119,15 @@ statistics! {
             direct_reclaims: Faults = "Faults that reclaimed memory themselves.";
             stall_ns: Seconds => "stall_seconds" = "Time that threads of the program waited for faults, summed over threads.";
             forks: Events = "Forks of managed processes.";
+            feature_references: Pages = "Pages that requests stand for: those that were asked for, and those that the program has passed since the last request of their stream, because they had been brought ahead.";
+            feature_sequential: Pages = "Of those, pages that continue a stream by one page.";
+            feature_strided: Pages = "Of those, pages that continue a stream by the same step of several pages.";
+            feature_window_pages: Pages = "Different pages of those, in windows of 65,536, in areas of 2 MiB that are sampled.";
+            feature_fragment_pages: Pages = "Of those, pages in contiguous runs of fewer than 16.";
         }
         maxima {
             prefetch_window_pages_max: Pages = "Pages of the largest window.";
+            feature_run_pages_max: Pages = "Pages of the longest sequential run that requests stand for.";
             fault_max_ns: Nanoseconds => "fault_ns.max" = "Longest fault.";
         }
         principal {
@@ -152,6 +158,11 @@ statistics! {
             putback_pages: Pages = "Victims that could not be evicted (pinned, or written to meanwhile) and went back to the policy.";
             moved_out_pages: Pages = "Pages taken out of the program by UFFDIO_MOVE, or by write-protect and copy.";
             copied_out_pages: Pages = "Pages evicted by write-protect, copy and drop.";
+            sampled_loads: Pages = "Loads of pages that are sampled, by which loads in larger local memory are estimated.";
+            spared_loads_125: Pages = "Of those, loads that 125 % of the local memory would have spared.";
+            spared_loads_150: Pages = "The same of 150 %.";
+            spared_loads_200: Pages = "The same of 200 %.";
+            spared_loads_400: Pages = "The same of 400 %.";
         }
     }
     group histograms = "From here on: the histograms, of the threads that serve faults again." {

@@ -13,7 +13,7 @@ mod report;
 pub use costs::stated as stated_costs;
 pub use report::Advice;
 #[cfg(test)]
-pub use report::{ADVICE_VERSION, Misses, Ranked, Traits};
+pub use report::{ADVICE_VERSION, Misses, Ranked, RegionTraits, Traits};
 
 use crate::error::{EXIT_REFUSED, complain};
 use crate::file_magic;

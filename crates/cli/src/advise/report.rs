@@ -8,7 +8,7 @@ use crate::report::{bytes, count, percent};
 use crate::sim::{FaultPathArg, Whole};
 use crate::table::table;
 use crate::trace::LOCAL_PERCENT;
-use hinterland_tape::study::{FRAGMENT_PAGES, Features, Study, WINDOW_REFERENCES};
+use hinterland_tape::study::{FRAGMENT_PAGES, Features, WINDOW_REFERENCES};
 use hinterland_units::{Budget, Foreign, PAGE_BYTES, Slowdown};
 use serde::Serialize;
 use std::fmt::Write;
@@ -18,6 +18,8 @@ use std::path::Path;
 pub const ADVICE_VERSION: u64 = 1;
 /// A backend whose prefetching brings less than this is as well off without.
 const PREFETCHING_PAYS: f64 = 1.02;
+/// Regions that are told of.
+const REGIONS_MAX: usize = 16;
 
 documented! {
     /// What suits a program.
@@ -36,6 +38,8 @@ documented! {
         features: Traits,
         /// How many references miss with less local memory.
         miss_ratios: Vec<Misses>,
+        /// The largest regions of 64 MiB, at most 16.
+        regions: Vec<RegionTraits>,
         /// The slowdown that was asked for.
         slowdown_asked: f64,
         /// Local memory at which `backends[].slowdowns` are predicted, in per cent of `touched_bytes`, rounded up to whole MiB.
@@ -64,6 +68,26 @@ documented! {
         longest_sequential_run_pages: u64,
         /// References whose page was written to before the next microset, over those of which the trace tells; null where it tells of none.
         written_share: Option<f64>,
+        /// References whose page was not written to before the next microset, over those whose page was; null where none was, as far as the trace tells.
+        load_store_ratio: Option<f64>,
+    }
+}
+
+documented! {
+    /// What the pages of a region of 64 MiB do, which touches them together with the others.
+    pub struct RegionTraits {
+        /// The region of the trace in which it lies; `far` is all managed memory of a run.
+        region: String,
+        /// Where it begins there.
+        offset_bytes: u64,
+        /// Memory of it that the program touches.
+        touched_bytes: u64,
+        /// References.
+        references: u64,
+        /// As of the program.
+        features: Traits,
+        /// How many of its references miss with less local memory, which all regions share.
+        miss_ratios: Vec<Misses>,
     }
 }
 
@@ -147,8 +171,9 @@ impl Advice {
             program: traced.program.clone(),
             touched_bytes,
             cpu_seconds: traced.work.cpu_ns() as f64 / 1e9,
-            features: Traits::of(&traced.features, &traced.study),
-            miss_ratios: Misses::of(traced),
+            features: Traits::of(&traced.features),
+            miss_ratios: Misses::of_program(traced),
+            regions: RegionTraits::of(traced),
             slowdown_asked: asked.factor(),
             sizes_percent: SIZES_PERCENT.to_vec(),
             least_size_bytes: sizes.least_bytes(),
@@ -184,6 +209,7 @@ impl Advice {
         );
         out += &self.features.text();
         out += &Misses::text(&self.miss_ratios);
+        out += &RegionTraits::text(&self.regions);
         if self.is_small() {
             return out + "\n" + &self.conclusion();
         }
@@ -250,15 +276,21 @@ impl Advice {
 }
 
 impl Misses {
-    /// The curve, in points.
-    fn of(traced: &Whole) -> Vec<Misses> {
-        let (study, pages) = (&traced.study, traced.work.touched_pages());
-        let first_touches = study.first_touches();
+    /// The program's curve, in points.
+    fn of_program(traced: &Whole) -> Vec<Misses> {
+        let (study, first_touches) = (&traced.study, traced.study.first_touches());
+        let misses = |local_pages| study.distances.misses(local_pages).saturating_sub(first_touches);
+        Misses::of(traced, study.references, misses)
+    }
+
+    /// A curve of references, of which so many miss in memory of so many pages.
+    fn of(traced: &Whole, references: u64, misses: impl Fn(u64) -> u64) -> Vec<Misses> {
+        let pages = traced.work.touched_pages();
         let point = |local_percent: u64| {
             let local_pages = (pages * local_percent).div_ceil(100);
-            let misses = || study.distances.misses(local_pages).saturating_sub(first_touches) as f64;
             let is_seen = local_pages >= traced.microset_pages.into();
-            Misses { local_percent, miss_ratio: is_seen.then(|| misses() / study.references.max(1) as f64) }
+            let ratio = || misses(local_pages) as f64 / references.max(1) as f64;
+            Misses { local_percent, miss_ratio: is_seen.then(ratio) }
         };
         LOCAL_PERCENT.map(point).into()
     }
@@ -274,14 +306,15 @@ impl Misses {
 }
 
 impl Traits {
-    fn of(features: &Features, study: &Study) -> Traits {
+    fn of(features: &Features) -> Traits {
         Traits {
             fragment_ratio: features.fragment_ratio,
             hot_ratio: features.hot_ratio,
             sequential_share: features.sequential_share,
             stride_share: features.stride_share,
             longest_sequential_run_pages: features.longest_sequential_run,
-            written_share: (study.known > 0).then(|| study.written as f64 / study.known as f64),
+            written_share: features.written_share,
+            load_store_ratio: features.load_store_ratio,
         }
     }
 
@@ -299,12 +332,68 @@ impl Traits {
             }),
             ("strided", percent(self.stride_share), "of the references".into()),
         ];
-        let written = self
-            .written_share
-            .map(|share| ("written to", percent(share), "of the references, before the next microset".into()));
+        let ratio = self.load_store_ratio.map(|ratio| format!("; for each of these {ratio:.2} are not"));
+        let written = self.written_share.map(|share| {
+            let meaning = format!("of the references, before the next microset{}", ratio.unwrap_or_default());
+            ("written to", percent(share), meaning)
+        });
         rows.into_iter()
             .chain(written)
             .map(|(name, value, meaning)| format!("  {name:<15} {value:>7}  {meaning}\n"))
             .collect()
+    }
+}
+
+impl RegionTraits {
+    fn of(traced: &Whole) -> Vec<RegionTraits> {
+        let regions = traced.region_features.iter().take(REGIONS_MAX);
+        regions
+            .map(|region| RegionTraits {
+                region: traced.region_names.get(region.region as usize).cloned().unwrap_or_default(),
+                offset_bytes: u64::from(region.first_page) * PAGE_BYTES as u64,
+                touched_bytes: region.features.pages * PAGE_BYTES as u64,
+                references: region.features.references,
+                features: Traits::of(&region.features),
+                miss_ratios: Misses::of(traced, region.features.references, |pages| region.misses(pages)),
+            })
+            .collect()
+    }
+
+    /// A table; of a single region the program's features tell all.
+    fn text(regions: &[RegionTraits]) -> String {
+        if regions.len() < 2 {
+            return String::new();
+        }
+        let names = [
+            "region",
+            "touched",
+            "references",
+            "fragments",
+            "hot",
+            "sequential",
+            "strided",
+            "longest",
+            "written",
+            "misses",
+        ];
+        let mut rows = table(&names, 1..names.len());
+        let share = |share: Option<f64>| share.map_or("–".into(), percent);
+        for region in regions {
+            let features = &region.features;
+            let half = region.miss_ratios.iter().find(|point| point.local_percent == 50);
+            rows.add_row([
+                format!("{} at {}", Foreign(&region.region), bytes(region.offset_bytes)),
+                bytes(region.touched_bytes),
+                count(region.references),
+                percent(features.fragment_ratio),
+                percent(features.hot_ratio),
+                percent(features.sequential_share),
+                percent(features.stride_share),
+                count(features.longest_sequential_run_pages),
+                share(features.written_share),
+                share(half.and_then(|point| point.miss_ratio)),
+            ]);
+        }
+        format!("\nThe largest regions of 64 MiB, with misses in half of the memory:\n{rows}\n")
     }
 }

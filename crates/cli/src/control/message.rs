@@ -1,5 +1,6 @@
 //! What goes over a launcher's socket: one JSON object a line, a request and its answer ([control.md](../../../../docs/control.md)).
 
+use crate::report::RunFeatures;
 use crate::report::members::documented;
 use serde::{Deserialize, Serialize};
 
@@ -123,6 +124,9 @@ documented! {
         pub stall_seconds: f64,
         /// Of the pages whose use would be seen, those that were used; null when there were none.
         pub prefetch_accuracy: Option<f64>,
+        /// The features of its pages, as far as the pager has seen them.
+        #[serde(default)]
+        pub features: RunFeatures,
         /// Commands that have changed the run.
         pub commands: u64,
         /// The slowdown of the run as it is measured; null without `--slowdown`.

@@ -2,7 +2,7 @@
 
 use super::advice::{self, Advice};
 use super::stats::Stats;
-use crate::report::waiting;
+use crate::report::{RunFeatures, waiting};
 use crate::statistics::{Activity, HintSite};
 use hinterland_units::PAGE_BYTES;
 use serde::Serialize;
@@ -29,6 +29,8 @@ pub struct Findings {
     pub saw: Observed,
     /// What it did.
     pub did: PrefetchOutcome,
+    /// What the program's pages did.
+    pub features: RunFeatures,
     /// What the run lacked for its slowdown, where other runs needed the machine's memory, too.
     pub shortage: Option<Lacked>,
     /// The paths to far memory, where there are several; of a pool, each of its memory nodes.
@@ -433,6 +435,7 @@ impl Findings {
             processes: stats.process_count,
             saw,
             did,
+            features: stats.features.clone(),
             shortage: Lacked::of(stats),
             paths: PathFindings::of(stats),
             numa: NumaFindings::of(stats),

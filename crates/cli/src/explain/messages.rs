@@ -27,6 +27,7 @@ pub fn of(findings: &Findings) -> String {
     }
     out += &saw(findings);
     out += &did(findings);
+    out += &pages_did(findings);
     out += &findings.shortage.as_ref().map(lacked).unwrap_or_default();
     out += &where_pages_went(&findings.paths);
     out += &findings.numa.iter().map(on_node).collect::<String>();
@@ -114,6 +115,14 @@ fn did(findings: &Findings) -> String {
         let _ = write!(out, "\n  {} {what}", count(number));
     }
     out + "\n"
+}
+
+/// The features of the program's pages, as far as they were seen.
+fn pages_did(findings: &Findings) -> String {
+    match findings.features.text() {
+        none if none.is_empty() => none,
+        lines => format!("\nwhat its pages did\n{lines}"),
+    }
 }
 
 /// What the slowdown would have needed beside other runs.

@@ -1,6 +1,6 @@
 //! The figures of a run, read back, and why a file may have none to explain.
 
-use crate::report::STATS_VERSION;
+use crate::report::{RunFeatures, STATS_VERSION};
 use crate::statistics::{Activity, HintSite};
 use serde::Deserialize;
 use serde_json::Value;
@@ -170,7 +170,9 @@ pub struct Stats {
     pub regions: Vec<Activity>,
     #[serde(default)]
     pub backends: Vec<Backend>,
-    // Figures that were written before there were threads of stalls, blocks, hints, patches, unordered tapes or these counts have none of them.
+    // Figures that were written before there were features, threads of stalls, blocks, hints, patches, unordered tapes or these counts have none of them.
+    #[serde(default)]
+    pub features: RunFeatures,
     #[serde(default)]
     pub stall_threads: u64,
     #[serde(default)]

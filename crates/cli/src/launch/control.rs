@@ -18,7 +18,7 @@ use crate::control::{
 };
 use crate::error::complain;
 use crate::host::Host;
-use crate::report::ServiceReport;
+use crate::report::{RunFeatures, ServiceReport};
 use crate::statistics::{Gauges, ProcessStatistics, Totals};
 use hinterland_abi::{GranularityName, PathChange, ProcessRow};
 use hinterland_sys::gate::shared_futex_bump;
@@ -284,6 +284,9 @@ impl Run<'_, '_> {
         let [seen, used] = [counters.prefetched_unmapped_pages, counters.prefetch_hits_observed]
             .map(|pages| pages.saturating_sub(counters.block_faults));
         let principal = rows.iter().max_by_key(|row| row.now.managed_bytes);
+        let maxima = rows.iter().map(|row| &row.maxima).chain([&self.totals.maxima]);
+        let longest_run_pages = maxima.map(|maxima| maxima.feature_run_pages_max).max().unwrap_or(0);
+        let knows_unmanaged = rows.iter().any(|row| row.knows_unmanaged());
         Status {
             pid: nix::unistd::getpid().as_raw(),
             command: self.about.command.clone(),
@@ -306,6 +309,7 @@ impl Run<'_, '_> {
             prefetched_pages: counters.prefetched_pages,
             stall_seconds: Duration::from_nanos(counters.stall_ns).as_secs_f64(),
             prefetch_accuracy: (seen > 0).then(|| used as f64 / seen as f64),
+            features: RunFeatures::of(&counters, longest_run_pages, &now, knows_unmanaged),
             commands: commands.newest(),
             slowdown: self.keeper.as_ref().map(|keeper| keeper.report().achieved),
             slowdown_asked: config.slowdown.map(Slowdown::factor),

@@ -3,6 +3,7 @@
 //! What is counted comes from the table of statistics (`hinterland_abi::statistics`), under the names that it says; what is derived,
 //! and what the launcher knows, stands here, each member with its meaning. docs/reference/statistics.md is made of both.
 
+use super::features::RunFeatures;
 use super::members::{Members, documented};
 use super::summary::{Summary, compression_ratio};
 use crate::statistics::{
@@ -101,6 +102,8 @@ documented! {
         /// What the table of statistics has for a run.
         #[serde(flatten)]
         statistics: Members,
+        /// The features of its pages, as far as the pager saw them.
+        features: RunFeatures,
         /// The busiest threads, at most 16.
         threads: &'a [Activity],
         /// The busiest regions of 64 MiB, at most 16.
@@ -251,6 +254,12 @@ impl Summary<'_> {
         of_the_run(place, &totals.counters, &totals.peak, &maxima, &principal)
     }
 
+    fn features(&self) -> RunFeatures {
+        let totals = self.totals;
+        let has_looked = totals.unmanaged_source != UnmanagedSource::Nobody;
+        RunFeatures::of(&totals.counters, totals.maxima.feature_run_pages_max, &totals.peak, has_looked)
+    }
+
     fn document(&self) -> Document<'_> {
         let Summary { run, totals, .. } = self;
         let (times, prefetching) = (self.fault_times(), self.prefetching());
@@ -296,6 +305,7 @@ impl Summary<'_> {
             processes_uncounted: totals.uncounted,
             not_managed: totals.not_managed.iter().map(outside).collect(),
             statistics: self.statistics(""),
+            features: self.features(),
             threads: &totals.threads,
             regions: &totals.regions,
             hint_sites: &totals.hint_sites,

@@ -1,5 +1,6 @@
 //! The truth about a run, for people (`text`) and for scripts (`json`).
 
+mod features;
 mod json;
 pub mod members;
 mod prefetch;
@@ -7,6 +8,9 @@ mod summary;
 mod text;
 mod verdict;
 
+#[cfg(test)]
+pub use features::LargerMemory;
+pub use features::RunFeatures;
 pub use json::STATS_VERSION;
 #[cfg(test)]
 pub use json::{Backend, Document, FaultNs, Others, Outside, Process, Service, Unmanaged, WaitNs};

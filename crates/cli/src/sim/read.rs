@@ -4,7 +4,7 @@ use super::{Refusal, SimArgs};
 use crate::error::complain;
 use hinterland_sim::{Collector, Workload, WorkloadError, reserve};
 use hinterland_tape::plan::{self, Case, Clock, PlanCosts, Recording};
-use hinterland_tape::study::{FeatureStudy, Features, Study};
+use hinterland_tape::study::{FeatureStudy, Features, RegionFeatures, Study};
 use hinterland_tape::{Entry, Head, Trace, TraceError};
 use hinterland_units::PAGE_BYTES;
 use std::path::Path;
@@ -66,6 +66,10 @@ pub struct Whole {
     pub work: Workload,
     /// What its pages do.
     pub features: Features,
+    /// What those of each region of 64 MiB do, the largest first.
+    pub region_features: Vec<RegionFeatures>,
+    /// The names of the trace's regions.
+    pub region_names: Vec<String>,
     /// The same by stack distances, and which pages were written to.
     pub study: Study,
 }
@@ -97,10 +101,14 @@ pub fn whole(path: &Path, cpu: Option<Duration>) -> Result<Whole, String> {
     while let Some(entry) = references.next_entry() {
         let again = "; nothing is predicted from a damaged trace: record it again";
         let entry = entry.map_err(|error| refuse(&format_args!("{error}{again}")))?;
-        if let Entry::Touch(reference) = &entry {
-            features.reference(reference);
+        match &entry {
+            Entry::Touch(reference) => features.reference(reference, study.reference(reference)),
+            Entry::MicrosetEnd { written, .. } => {
+                features.end_microset(written);
+                study.entry(&entry);
+            }
+            Entry::Discard(_) => study.entry(&entry),
         }
-        study.entry(&entry);
         collector.entry(&entry).map_err(|error| refuse(&error))?;
     }
     let work = timed(collector.finish(), cpu).map_err(|error| refuse(&error))?;
@@ -108,7 +116,9 @@ pub fn whole(path: &Path, cpu: Option<Duration>) -> Result<Whole, String> {
         complain(format_args!("{}: {note}", path.display()));
     }
     let (program, microset_pages) = (head.program.clone(), head.microset_pages);
-    Ok(Whole { program, microset_pages, work, features: features.finish(), study })
+    let region_names = references.regions().iter().map(|region| region.name.clone()).collect();
+    let (features, region_features) = features.finish();
+    Ok(Whole { program, microset_pages, work, features, region_features, region_names, study })
 }
 
 /// The workload with the processor time that its program takes untraced, where that is known.

@@ -54,6 +54,9 @@ fn backends_are_ranked_by_effectiveness_and_the_cheapest_has_a_command() {
     assert!(numa["slowdowns"][0].as_f64() < ssd["slowdowns"][0].as_f64(), "{numa} {ssd}");
     let features = &advice["features"];
     assert_eq!((&features["fragment_ratio"], &features["longest_sequential_run_pages"]), (&0.0.into(), &8192.into()));
+    let regions = advice["regions"].as_array().unwrap();
+    assert_eq!((regions.len(), &regions[0]["features"]), (1, features), "it lies in one");
+    assert_eq!(regions[0]["miss_ratios"], advice["miss_ratios"]);
     let monitor = text(advise(&[&path, "--slowdown", "3", "--fault-path", "monitor"]).stdout);
     assert!(monitor.contains(" --fault-path monitor -- walk\n"), "what was predicted for: {monitor}");
     let table = text(advise(&[&path, "--slowdown", "3"]).stdout);
@@ -164,8 +167,62 @@ fn what_is_written_to_is_a_feature() {
     std::fs::write(&path, writer.sink()).unwrap();
     let path = path.display().to_string();
     let advice: Value = serde_json::from_slice(&advise(&[&path, "--json"]).stdout).unwrap();
-    assert_eq!(advice["features"]["written_share"].as_f64(), Some(1.0 / 3.0), "{advice}");
-    assert!(text(advise(&[&path]).stdout).contains("written to       33.3 %  of the references"));
+    let features = &advice["features"];
+    assert_eq!(features["written_share"].as_f64(), Some(1.0 / 3.0), "{advice}");
+    assert_eq!(features["load_store_ratio"].as_f64(), Some(2.0), "{advice}");
+    let words =
+        "written to       33.3 %  of the references, before the next microset; for each of these 2.00 are not\n";
+    assert!(text(advise(&[&path]).stdout).contains(words));
+}
+
+#[test]
+fn each_of_the_largest_regions_has_features_and_a_curve() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("regions.trace");
+    let head =
+        Head { program: "job".into(), page_bytes: 4096, microset_pages: 64, has_cpu_times: true, ..Head::default() };
+    let mut writer = Writer::new(Vec::new(), &head).unwrap();
+    let region = writer.region(&Region { name: "far".into(), pages: 1 << 20 }).unwrap();
+    // A walk through 6,000 pages of the first 64 MiB, which is written to, and every fifth page of the second, of which only the first hundred come again.
+    let (walk, hundred) = (0..6_000, (0..100).map(|at| 16_384 + 5 * at));
+    let others = (100..2_000).map(|at| 16_384 + 5 * at);
+    let pages = hundred.clone().chain(others).chain((0..3).flat_map(|_| walk.clone().chain(hundred.clone())));
+    for (at, page) in (1..).zip(pages) {
+        writer.touch(&Reference { region, page, cpu_ns: at * 10_000, ..Reference::default() }).unwrap();
+        if at % 50 == 0 {
+            writer.end_microset(if page < 16_384 { Written::All } else { Written::None }).unwrap();
+        }
+        if at % 2_000 == 0 {
+            writer.flush().unwrap();
+        }
+    }
+    writer.finish().unwrap();
+    std::fs::write(&path, writer.sink()).unwrap();
+    let path = path.display().to_string();
+    let advice: Value = serde_json::from_slice(&advise(&[&path, "--json"]).stdout).unwrap();
+    let regions = advice["regions"].as_array().unwrap();
+    let places: Vec<(&Value, u64, u64, u64)> = regions
+        .iter()
+        .map(|one| {
+            let number = |name: &str| one[name].as_u64().unwrap();
+            (&one["region"], number("offset_bytes"), number("touched_bytes") / 4096, number("references"))
+        })
+        .collect();
+    assert_eq!(places, [(&"far".into(), 0, 6_000, 18_000), (&"far".into(), 64 << 20, 2_000, 2_300)]);
+    let feature = |at: usize, name: &str| regions[at]["features"][name].as_f64();
+    assert_eq!([0, 1].map(|at| feature(at, "fragment_ratio")), [Some(0.0), Some(1.0)]);
+    assert_eq!([0, 1].map(|at| feature(at, "written_share")), [Some(1.0), Some(0.0)]);
+    assert_eq!([0, 1].map(|at| feature(at, "load_store_ratio")), [Some(0.0), None]);
+    assert_eq!(feature(0, "longest_sequential_run_pages"), Some(6_000.0));
+    assert!(feature(1, "stride_share") > Some(0.9) && feature(1, "sequential_share") == Some(0.0), "{}", regions[1]);
+    // At half of the memory, 4,000 pages, the walk has nothing again; with all of it both have what they touched.
+    let curve = |at: usize, point: usize| regions[at]["miss_ratios"][point]["miss_ratio"].as_f64();
+    assert_eq!((curve(0, 5), curve(0, 7)), (Some(12_000.0 / 18_000.0), Some(0.0)));
+    assert_eq!((curve(1, 5), curve(1, 7)), (Some(300.0 / 2_300.0), Some(0.0)));
+    let table = text(advise(&[&path]).stdout);
+    for words in ["The largest regions of 64 MiB", "far at 0 B ", "far at 64 MiB ", " 66.7 %"] {
+        assert!(table.contains(words), "no '{words}': {table}");
+    }
 }
 
 #[test]

@@ -72,6 +72,22 @@ fn says_what_was_seen_and_done_by_thread_and_region() {
 }
 
 #[test]
+fn the_features_of_the_pages_are_told_where_they_are_known() {
+    let mut stats = stats();
+    let text = |stats: &Value| String::from_utf8(explain(&stats.to_string(), &[]).stdout).unwrap();
+    assert!(!text(&stats).contains("what its pages did"), "figures of before there were features");
+    stats["features"] = json!({
+        "fragment_ratio": 0.25, "sequential_share": 0.5, "stride_share": 0.0, "longest_sequential_run_pages": 4096,
+        "load_store_ratio": 3.0, "anonymous_file_ratio": null, "larger_memory": [{"local_percent": 125, "load_share": 0.75}],
+    });
+    let words = "what its pages did\n  25.0 % of the pages were in runs of fewer than 16; the longest sequential run had 4,096 pages\n  \
+                 for each page that left changed 3.00 left unchanged\n  with more local memory so much would still be loaded: 75.0 % with 125 %\n";
+    assert!(text(&stats).contains(words), "{}", text(&stats));
+    let found: Value = serde_json::from_slice(&explain(&stats.to_string(), &["--json"]).stdout).unwrap();
+    assert_eq!(found["features"], stats["features"]);
+}
+
+#[test]
 fn a_run_that_could_not_keep_its_slowdown_beside_others_says_what_it_would_have_needed() {
     let mut stats = stats();
     let text = |stats: &Value| String::from_utf8(explain(&stats.to_string(), &[]).stdout).unwrap();

@@ -10,7 +10,8 @@ mod map;
 mod pattern;
 mod stack;
 
-pub use features::{FRAGMENT_PAGES, FeatureStudy, Features, WINDOW_REFERENCES};
+pub use features::{FeatureStudy, Features, RegionFeatures};
+pub use hinterland_policy::{FRAGMENT_PAGES, WINDOW_REFERENCES};
 pub use map::AccessMap;
 pub use pattern::{Pattern, Patterns, Shares};
 pub use stack::{Recency, StackDistances};
@@ -63,7 +64,9 @@ impl Study {
     /// Takes in what a trace says next.
     pub fn entry(&mut self, entry: &Entry<'_>) {
         match entry {
-            Entry::Touch(reference) => self.reference(reference),
+            Entry::Touch(reference) => {
+                self.reference(reference);
+            }
             Entry::Discard(discard) => {
                 let position = |page: u32| u64::from(discard.region) << 32 | u64::from(page);
                 for position in discard.each().map(position) {
@@ -82,8 +85,9 @@ impl Study {
         }
     }
 
-    /// Takes a reference in.
-    pub fn reference(&mut self, reference: &Reference) {
+    /// Takes a reference in; tells its stack distance. `None`: its page had no content; `u64::MAX`: it has that of the parent, which memory of no size
+    /// has.
+    pub fn reference(&mut self, reference: &Reference) -> Option<u64> {
         self.references += 1;
         let index = reference.thread as usize;
         if index >= self.threads.len() {
@@ -94,8 +98,13 @@ impl Study {
         thread.cpu_ns = reference.cpu_ns;
         thread.shares.count(thread.patterns.reference(reference.position()));
         thread.pages += u64::from(thread.touched.insert(reference.position()));
-        let is_new = self.distances.reference(reference.position()) == Recency::First;
-        self.inherited += u64::from(is_new && self.is_forked && !reference.is_first);
+        match self.distances.reference(reference.position()) {
+            Recency::Distance(distance) => Some(distance),
+            Recency::First => (self.is_forked && !reference.is_first).then(|| {
+                self.inherited += 1;
+                u64::MAX
+            }),
+        }
     }
 
     /// References to pages without content: the misses of memory in which everything fits, but for what it had.

@@ -72,13 +72,14 @@ struct Stream {
 pub struct Patterns {
     streams: [Stream; STREAMS],
     now: u64,
-    longest: u64,
+    run: u64,
 }
 
 impl Patterns {
     /// Takes a reference in, and says what it is.
     pub fn reference(&mut self, position: u64) -> Pattern {
         self.now += 1;
+        self.run = 0;
         let now = self.now;
         let continued = |stream: &&mut Stream| {
             stream.used != 0 && stream.step != 0 && stream.last.wrapping_add_signed(stream.step) == position
@@ -87,7 +88,7 @@ impl Patterns {
             (stream.last, stream.used) = (position, now);
             if stream.step.abs() == 1 {
                 stream.run += 1;
-                self.longest = self.longest.max(stream.run);
+                self.run = stream.run;
             }
             return if stream.step.abs() == 1 { Pattern::Sequential } else { Pattern::Stride };
         }
@@ -102,9 +103,9 @@ impl Patterns {
         Pattern::Irregular
     }
 
-    /// Pages of the longest run of references that continued a stream by one page; 0: none did.
-    pub fn longest_run(&self) -> u64 {
-        self.longest
+    /// Pages of the sequential run up to the last reference; 0: that continued none.
+    pub fn run(&self) -> u64 {
+        self.run
     }
 }
 
@@ -128,13 +129,14 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_run_is_counted_in_pages() {
+    fn runs_are_counted_in_pages() {
         let mut patterns = Patterns::default();
-        assert_eq!(patterns.longest_run(), 0);
-        for position in (10..15).chain((0..50).map(|i| 10_000 - i)).chain((0..90).map(|i| 1_000_000 + 5 * i)) {
-            patterns.reference(position);
-        }
-        assert_eq!(patterns.longest_run(), 50);
+        let mut longest = |positions: &mut dyn Iterator<Item = u64>| {
+            positions.map(|position| (patterns.reference(position), patterns.run()).1).max()
+        };
+        assert_eq!(longest(&mut (10..15)), Some(5));
+        assert_eq!(longest(&mut (0..50).map(|i| 10_000 - i)), Some(50));
+        assert_eq!(longest(&mut (0..90).map(|i| 1_000_000 + 5 * i)), Some(0), "a stride is none");
     }
 
     #[test]

@@ -70,6 +70,7 @@ fn tells(name: &str, order: &str, pattern: &str, prefetch: &str, path: &str) -> 
         // Mapped pages make no request: how many are left of a walk or a stride depends on who gets a processor.
         ensure!((share("irregular")? < 0.4) == (pattern != "irregular"), "{order} was seen otherwise: {thread}");
     }
+    featured(&found["features"], order)?;
     // One thread made all the requests, in one or two regions.
     let (requests, regions) = (number(&found["saw"]["requests"])?, found["regions"].as_array().context("no regions")?);
     let in_regions = regions.iter().map(&sum).sum::<Result<u64>>()?;
@@ -84,6 +85,27 @@ fn tells(name: &str, order: &str, pattern: &str, prefetch: &str, path: &str) -> 
     let advice = found["advice"][0]["change"].as_str().context("no advice")?;
     ensure!(prefetch != "none" || order == "random" || advice == "leave --prefetch out", "{advice}");
     words(name)
+}
+
+/// Its features, whatever was fetched ahead. Before and after its touches it walks, and within 65,536 of them it comes to all pages. What comes again
+/// in turn has left longer ago than twice the memory would have held; of what comes at random a part has not.
+fn featured(features: &Value, order: &str) -> Result<()> {
+    let feature = |name: &str| features[name].as_f64().with_context(|| format!("no {name}: {features}"));
+    ensure!((feature("sequential_share")? > 0.6) == (order == "sequential"), "{order}: {features}");
+    ensure!((feature("stride_share")? > 0.4) == (order == "stride"), "{order}: {features}");
+    ensure!(feature("fragment_ratio")? < 0.2, "{order}: {features}");
+    ensure!(feature("longest_sequential_run_pages")? > 1_000.0, "{order}: {features}");
+    ensure!(feature("load_store_ratio")? >= 0.0 && feature("anonymous_file_ratio")? > 1.0, "{order}: {features}");
+    let left: Vec<f64> = features["larger_memory"]
+        .as_array()
+        .context("no curve")?
+        .iter()
+        .map(|point| point["load_share"].as_f64().context("no loads"))
+        .collect::<Result<_>>()?;
+    ensure!(left.len() == 4 && left.is_sorted_by(|one, next| one >= next), "{order}: {features}");
+    let expected = if order == "random" { 0.5..0.85 } else { 0.85..1.01 };
+    ensure!(expected.contains(&left[2]), "twice the memory: {order}: {features}");
+    Ok(())
 }
 
 /// Two processes of one run at the same time, with steps of their own: each is seen to have its own, and has windows of its own.

@@ -134,6 +134,7 @@ pub fn head() -> String {
 #[cfg(test)]
 pub mod tests {
     use super::*;
+    use crate::report::RunFeatures;
     use std::time::Duration;
 
     /// A run.
@@ -160,6 +161,7 @@ pub mod tests {
             prefetched_pages: 1000,
             stall_seconds,
             prefetch_accuracy: Some(0.925),
+            features: RunFeatures::default(),
             commands: 0,
             slowdown: None,
             slowdown_asked: None,
