@@ -11,7 +11,7 @@
 
 #define KERNEL __attribute__((noinline)) static
 #define CALLEE __attribute__((noinline)) static
-enum { PAGE = 4096, COUNT = 100000, WEIGHTS = 30, ROW = 640, ROWS = 4000 };
+enum { PAGE = 4096, COUNT = 100000, WEIGHTS = 30, ROW = 640, ROWS = 6000 };
 
 struct item {
     uint64_t key, seen;
@@ -204,19 +204,20 @@ static void watch(const char *name, void *object, size_t bytes) {
 
 int main(int argc, char **argv) {
     const char *which = argc > 1 ? argv[1] : "";
-    struct item *items = pages(COUNT * sizeof *items);
-    int *places = pages(COUNT * sizeof *places);
-    struct item **pointers = pages(COUNT * sizeof *pointers);
-    for (long i = 0; i < COUNT; i++) {
+    static const char *const of_rows[] = {"lines", "ragged", "counted", "corners", "filled", "through", "recursive", "until", "again"};
+    int is_row = 0;
+    for (size_t i = 0; i < sizeof of_rows / sizeof *of_rows; i++) is_row |= !strcmp(which, of_rows[i]);
+    long count = is_row ? 0 : COUNT;
+    struct item *items = pages((size_t)count * sizeof *items);
+    int *places = pages((size_t)count * sizeof *places);
+    struct item **pointers = pages((size_t)count * sizeof *pointers);
+    for (long i = 0; i < count; i++) {
         items[i].key = (uint64_t)i;
         for (int at = 0; at < WEIGHTS; at++) items[i].weights[at] = (double)((i * 7 + at) % 13);
         places[i] = (int)(i * 7919 % COUNT);
         pointers[i] = &items[places[i]];
     }
     double sum = 0;
-    static const char *const of_rows[] = {"lines", "ragged", "counted", "corners", "filled", "through", "recursive", "until", "again"};
-    int is_row = 0;
-    for (size_t i = 0; i < sizeof of_rows / sizeof *of_rows; i++) is_row |= !strcmp(which, of_rows[i]);
     if (!is_row && strcmp(which, "smooth")) watch("items", items, COUNT * sizeof *items);
     if (!strcmp(which, "each")) {
         sum = each(items, COUNT);
