@@ -13,6 +13,8 @@ namespace hinterland {
 
 // Of an argument so many bytes, at most, to each side of where it points are taken as one piece, whatever is touched of them.
 static constexpr int64_t pieceMax = 4096;
+// Of a function as many pieces that its arguments bound; a caller makes one of neighbours.
+static constexpr size_t reachesMax = 32;
 // Steps to find an expression's bounds.
 static constexpr unsigned stepsMax = 64;
 // Calls inside calls that are looked into.
@@ -124,8 +126,9 @@ void Touched::add(const SCEV *from, const SCEV *to, uint64_t bytes, bool writes)
   auto first = bounds_.of(begin, false), last = bounds_.of(end, true);
   if (!first || !last) return addUnbounded(from);
   auto *known = find_if(reaches_, [&](const Reach &other) { return other.argument == argument->getArgNo() && other.begin == *first && other.end == *last; });
-  if (known == reaches_.end()) reaches_.push_back({argument->getArgNo(), std::move(*first), std::move(*last), bytes, writes});
-  else known->writes |= writes;
+  if (known != reaches_.end()) known->writes |= writes;
+  else if (reaches_.size() < reachesMax) reaches_.push_back({argument->getArgNo(), std::move(*first), std::move(*last), bytes, writes});
+  else addUnbounded(from);
 }
 
 } // namespace
