@@ -116,7 +116,7 @@ fn a_blocks_size_asks_for_blocks_as_in_a_run() {
 fn links_are_divided_as_a_share_says() {
     let directory = tempfile::tempdir().unwrap();
     let path = trace(&directory);
-    // Windows and what leaves for them on one slow link: what demand fetches wait for depends on who is first.
+    // Windows, and pages that leave for them, on one slow link: how long demand fetches wait depends on what goes first.
     let options = ["--local", "16M", "--prefetch", "readahead", "--evict", "s3-fifo", "--link", "15us:1Gb/s:half"];
     let divided = |share: &[&str]| json(&path, &[&options[..], share].concat());
     let stalled = |report: &Value| report["rows"][0]["stall_seconds"].as_f64().unwrap();
