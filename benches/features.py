@@ -17,7 +17,7 @@ from pathlib import Path
 from granularity import compiled, said, traced
 from options import options, those_named
 from paper_figures import panel
-from workloads import HERE, Bench, Program, Rows, build, origin
+from workloads import HERE, Bench, Program, Rows, build, graph_words, origin
 
 # What programs in Python need.
 PACKAGES = {"kmeans": ("sklearn",), "inference": ("numpy",), "transformer": ("onnxruntime", "onnx")}
@@ -30,16 +30,14 @@ OF_PAGES, OF_REFERENCES = ("fragment_ratio", "hot_ratio"), ("sequential_share", 
 def programs(mib: int, directory: Path) -> list[Program]:
     """Table V's kinds, with about so many MiB of data: high-performance computing, graphs, inference."""
     stream, linpack, std_sort, graph = (compiled(directory, source) for source in ("stream.cpp", "linpack.cpp", "std_sort.cpp", "graph.cpp"))
-    # 8 bytes for each vertex and 4 for each of its edges; what the work has of a vertex beside that.
-    scale = lambda own: str((mib * 2**20 // (8 + 4 * EDGES + own)).bit_length() - 1)
     return [
         Program("stream", [stream, str(mib)]),
         Program("linpack", [linpack, str(mib)]),
         Program("std_sort", [std_sort, str(mib)]),
-        Program("pagerank", [graph, "rank", scale(16), str(EDGES), "rmat"]),
-        Program("search", [graph, "search", scale(8), str(EDGES), "rmat"]),
-        Program("between", [graph, "between", scale(32), str(EDGES), "rmat"]),
-        Program("components", [graph, "components", scale(4), str(EDGES), "rmat"]),
+        Program("pagerank", [graph, "rank", *graph_words(mib, 16, EDGES), "rmat"]),
+        Program("search", [graph, "search", *graph_words(mib, 8, EDGES), "rmat"]),
+        Program("between", [graph, "between", *graph_words(mib, 32, EDGES), "rmat"]),
+        Program("components", [graph, "components", *graph_words(mib, 4, EDGES), "rmat"]),
         *(Program(name, [sys.executable, str(HERE / f"{name}.py"), str(mib)]) for name in PACKAGES if name not in left_out()),
     ]
 

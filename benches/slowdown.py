@@ -24,7 +24,7 @@ from fault_paths import spread
 from granularity import compiled
 from options import options, those_named
 from paper_figures import panel
-from workloads import HERE, LOCAL_MIN, Lines, build, origin
+from workloads import HERE, LOCAL_MIN, Lines, build, graph_words, origin
 
 # Wanted at most, of runs that take so many seconds natively: the slowdown of the second half and of the whole, local memory by the least, the stated slowdown
 # beside the real one, seconds until a phase has settled, and the share of a processor that the controller takes.
@@ -53,8 +53,6 @@ class Program(NamedTuple):
 def programs(mib: int, directory: Path) -> list[Program]:
     """With about so many MiB of data: a hot set, two that change (a larger one, a smaller one), PageRank and, where it is installed, scikit-learn's k-means."""
     working_set, graph = (compiled(directory, source) for source in ("working_set.cpp", "graph.cpp"))
-    # 20 bytes for each vertex, and 4 for each of its 16 edges.
-    scale = str((mib * 2**20 // 84).bit_length() - 1)
 
     def works_in(*sixteenths: int) -> Callable[[int], list[str]]:
         return lambda rounds: [working_set, str(mib), str(rounds), *(str(mib * part // 16) for part in sixteenths)]
@@ -63,7 +61,7 @@ def programs(mib: int, directory: Path) -> list[Program]:
         Program("hot", works_in(6)),
         Program("grow", works_in(3, 9), True),
         Program("shrink", works_in(9, 3), True),
-        Program("pagerank", lambda rounds: [graph, "rank", scale, "16", "popular", str(rounds)]),
+        Program("pagerank", lambda rounds: [graph, "rank", *graph_words(mib, 16), "popular", str(rounds)]),
         Program("kmeans", lambda rounds: [sys.executable, str(HERE / "kmeans.py"), str(mib), str(rounds)]),
     ]
     return found if importlib.util.find_spec("sklearn") else found[:-1]
@@ -81,6 +79,9 @@ class Ran(NamedTuple):
     samples: list[dict]
     # The command's own process, without the program under it.
     launcher_seconds: float
+
+    def round_seconds(self) -> float:
+        return (self.times[-1] - self.times[0]) / (len(self.times) - 1)
 
     def halves(self) -> tuple[float, float]:
         middle = self.times[len(self.times) // 2]
@@ -192,11 +193,11 @@ def searched(keeps: Callable[[int], bool], too_small: int, enough: int, runs: in
     return enough
 
 
-def search(bench: Bench, program: Program, peak: int, round_seconds: float) -> dict:
-    """The least fixed local memory that keeps the slowdown in the second half, and the launcher's share of a processor meanwhile."""
+def search(bench: Bench, program: Program, native: Ran) -> dict:
+    """The least fixed local memory that keeps the slowdown in the second half, in runs of as many rounds as `native`; and the launcher's share of a processor
+    meanwhile."""
     given, tried, shares = bench.given, [], []
-    command = program.command(even(given.sweep_seconds / round_seconds))
-    native = bench.run(command, False)
+    peak, command = native.peak_bytes, program.command(len(native.times) - 1)
 
     def keeps(mib: int) -> bool:
         ran = bench.run([*bench.prefix(mib << 20, peak), *command], True, PATIENCE * given.slowdown * native.seconds + 5)
@@ -214,14 +215,14 @@ def search(bench: Bench, program: Program, peak: int, round_seconds: float) -> d
 
 
 def course(ran: Ran) -> list[dict]:
-    """Local memory and the stated slowdown in the parts of the rounds' time: medians."""
+    """Local memory and the stated slowdown in the parts of the rounds' time: medians, or nothing where there was no sample."""
     begin, part = ran.times[0], (ran.times[-1] - ran.times[0]) / COURSE_PARTS
     found = []
     for number in range(COURSE_PARTS):
         own = [sample for sample in ran.samples if begin + number * part <= sample["at"] < begin + (number + 1) * part]
-        median = lambda name: statistics.median([sample[name] for sample in own if sample[name] is not None] or [0])
-        local, stated = median("local_bytes") / 2**20, median("slowdown")
-        found.append({"to_seconds": round((number + 1) * part, 1), "local_mib": round(local, 1), "stated": round(stated, 3)})
+        local, stated = ([sample[name] for sample in own if sample[name] is not None] for name in ("local_bytes", "slowdown"))
+        row = {"to_seconds": round((number + 1) * part, 1), "local_mib": round(statistics.median(local) / 2**20, 1) if local else None}
+        found.append(row | {"stated": round(statistics.median(stated), 3) if stated else None})
     return found
 
 
@@ -247,10 +248,12 @@ def beside_native(program: Program, native: Ran, held: Ran, said: dict, without:
 
 def measure(bench: Bench, program: Program) -> dict:
     given, stats = bench.given, bench.directory / "stats.json"
-    tried = bench.run(program.command(ROUNDS_MIN), False)
-    peak, command = tried.peak_bytes, program.command(even(given.seconds / (sum(tried.halves()) / ROUNDS_MIN)))
+    # As many rounds as a few of them let expect, twice: the longer runs say better what a round takes.
+    few = bench.run(program.command(ROUNDS_MIN), False)
+    some = bench.run(program.command(even(given.sweep_seconds / few.round_seconds())), False)
+    peak, command = some.peak_bytes, program.command(even(given.seconds / some.round_seconds()))
     ceiling = math.ceil(peak * CEILING) >> 20 << 20
-    found = search(bench, program, peak, sum(tried.halves()) / ROUNDS_MIN)
+    found = search(bench, program, some)
     rows: list[dict] = []
     for turn in range(given.repeat):
         ran: dict[bool, Ran] = {}

@@ -128,6 +128,13 @@ def graph(directory: Path) -> Path:
     return built
 
 
+def graph_words(mib: int, vertex_bytes: int, edges: int = 16) -> list[str]:
+    """SCALE and EDGES of a graph of so many MiB, with so many edges of a vertex, or more: 8 bytes for each vertex, 4 for each edge, and what the work has of
+    a vertex."""
+    scale = (mib * 2**20 // (8 + 4 * edges + vertex_bytes)).bit_length() - 1
+    return [str(scale), str(((mib * 2**20 >> scale) - 8 - vertex_bytes) // 4)]
+
+
 def programs(mib: int, large_mib: int, graph: Path, edges: int = 16) -> list[Program]:
     """All of them with about `mib` MiB of data; PageRank, which goes through its edges in order, with `large_mib`."""
 
