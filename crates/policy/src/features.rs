@@ -25,7 +25,9 @@ pub const FRAGMENT_PAGES: u64 = 16;
 /// Streams of the process that are followed at once.
 const STREAMS: usize = 16;
 /// A page as far from a stream's last one, at most, may give it its step.
-const NEAR_PAGES: i64 = 512;
+const NEAR_PAGES: u32 = 512;
+/// No page has this number.
+const NONE: u32 = u32::MAX;
 /// Pages of an area: 2 MiB.
 const AREA_PAGES: u32 = 512;
 /// Words of its bits.
@@ -58,6 +60,12 @@ pub struct RequestFeatures {
 /// Gathers them, request by request. See the module.
 pub struct FeatureSample {
     streams: [Stream; STREAMS],
+    /// By stream: the last page of it.
+    last: [u32; STREAMS],
+    /// By stream: the first of the pages that it may lead to, and how many these are.
+    reach: [(u32, u32); STREAMS],
+    /// Streams that went on, or began, since all had: one of the others is given up for a new one.
+    used: u16,
     areas: Vec<Area>,
     requests: u64,
     /// References of this window.
@@ -68,7 +76,6 @@ pub struct FeatureSample {
 
 #[derive(Clone, Copy, Default)]
 struct Stream {
-    last: i64,
     /// 0: not known yet.
     step: i64,
     /// The step was seen, not only expected: a stream's first two pages continue nothing.
@@ -77,30 +84,31 @@ struct Stream {
     reach: i64,
     /// Pages of the sequential run that ends here.
     run: u64,
-    /// The request that was the last of it; 0: unused.
-    used: u64,
 }
 
 impl Stream {
-    fn leads_to(&self, page: i64) -> bool {
-        let distance = (page - self.last) * self.step.signum();
-        self.used != 0 && (1..=self.reach).contains(&distance) && distance % self.step == 0
-    }
-
-    /// The program has come to a page that it leads to; returns the references up to there, and how many of them continue it.
-    fn go_on(&mut self, page: i64) -> (u64, u64) {
-        let passed = page - self.last;
+    /// The program has come to a page that it leads to, so many pages further; returns the references up to there, and how many of them continue it.
+    fn go_on(&mut self, passed: i64) -> (u64, u64) {
         let references = (passed / self.step).unsigned_abs();
         self.reach = (self.reach - passed.abs()).max(self.step.abs());
-        self.last = page;
         self.run += references;
         let was_seen = std::mem::replace(&mut self.is_seen, true);
         (references, references - u64::from(!was_seen))
     }
 
-    /// A window was asked for after its last request: all of it but the key page will be mapped.
-    fn expect(&mut self, window: &PrefetchWindow) {
-        let ahead = (i64::from(window.first.0) - self.last) * window.step.signum();
+    /// The pages that it may lead to from `last`: the first of them, and how many they are.
+    fn range(&self, last: u32) -> (u32, u32) {
+        let reach = u32::try_from(self.reach).unwrap_or(u32::MAX);
+        match self.step {
+            0 => (0, 0),
+            1.. => (last.saturating_add(1), reach),
+            _ => (last.saturating_sub(reach), reach.min(last)),
+        }
+    }
+
+    /// A window was asked for after its request for `last`: all of it but the key page will be mapped.
+    fn expect(&mut self, window: &PrefetchWindow, last: u32) {
+        let ahead = (i64::from(window.first.0) - i64::from(last)) * window.step.signum();
         if ahead > 0 && ahead % window.step == 0 {
             self.is_seen &= self.step == window.step;
             self.step = window.step;
@@ -157,6 +165,9 @@ impl Default for FeatureSample {
     fn default() -> FeatureSample {
         FeatureSample {
             streams: [Stream::default(); STREAMS],
+            last: [NONE; STREAMS],
+            reach: [(0, 0); STREAMS],
+            used: 0,
             areas: vec![Area::default(); AREAS],
             requests: 0,
             in_window: 0,
@@ -169,16 +180,20 @@ impl FeatureSample {
     /// Takes a request in, and the window that the prefetcher asked for after it. True: the figures are worth reading again.
     pub fn requested(&mut self, page: PageNo, window: Option<&PrefetchWindow>) -> bool {
         self.requests += 1;
-        let at_page = i64::from(page.0);
-        let known = self.streams.iter().position(|stream| stream.leads_to(at_page));
-        let at = known.unwrap_or_else(|| self.begin(at_page));
+        let known = self.leading_to(page.0);
+        let at = known.unwrap_or_else(|| self.begin(page.0));
         let stream = &mut self.streams[at];
-        let (references, continuing) = if known.is_some() { stream.go_on(at_page) } else { (1, 0) };
-        stream.used = self.requests;
+        let passed = i64::from(page.0) - i64::from(self.last[at]);
+        let (references, continuing) = if known.is_some() { stream.go_on(passed) } else { (1, 0) };
         let (step, run) = (stream.step, stream.run);
         // What waits as a whole is seen page by page.
         if let Some(window) = window.filter(|window| matches!(window.unmapped, Unmapped::Key(_))) {
-            stream.expect(window);
+            stream.expect(window, page.0);
+        }
+        (self.last[at], self.reach[at]) = (page.0, stream.range(page.0));
+        self.used |= 1 << at;
+        if self.used == u16::MAX {
+            self.used = 1 << at;
         }
         self.figures.references += references;
         match step.abs() {
@@ -189,7 +204,7 @@ impl FeatureSample {
             self.figures.longest_run = self.figures.longest_run.max(run);
         }
         for back in 0..references.cast_signed() {
-            let passed = u32::try_from(at_page - back * step).unwrap_or(page.0);
+            let passed = u32::try_from(i64::from(page.0) - back * step).unwrap_or(page.0);
             self.touch(passed);
         }
         self.in_window += references;
@@ -201,15 +216,26 @@ impl FeatureSample {
         self.requests.is_power_of_two() || self.requests.is_multiple_of(READ_REQUESTS)
     }
 
-    /// A page to which no stream leads gives the nearest one a step, or begins one in place of that which was continued longest ago.
-    fn begin(&mut self, page: i64) -> usize {
-        let distance = |stream: &Stream| (page - stream.last).abs();
-        let near = |stream: &Stream| stream.used != 0 && (1..=NEAR_PAGES).contains(&distance(stream));
-        let nearest = (0..STREAMS).filter(|at| near(&self.streams[*at])).min_by_key(|at| distance(&self.streams[*at]));
-        let at = nearest.or_else(|| (0..STREAMS).min_by_key(|at| self.streams[*at].used)).unwrap_or(0);
-        let step = if nearest.is_some() { page - self.streams[at].last } else { 0 };
+    /// The stream that leads to a page.
+    fn leading_to(&self, page: u32) -> Option<usize> {
+        let is_in_reach = |(first, pages): (u32, u32)| page.wrapping_sub(first) < pages;
+        let leads = |at: &usize| {
+            let passed = i64::from(page) - i64::from(self.last[*at]);
+            is_in_reach(self.reach[*at]) && passed % self.streams[*at].step == 0
+        };
+        (0..STREAMS).find(leads)
+    }
+
+    /// A page to which no stream leads gives the nearest one a step, or begins one in place of another that has not gone on lately.
+    fn begin(&mut self, page: u32) -> usize {
+        // A page that is none, or the same one, is far away.
+        let distances = self.last.map(|last| page.abs_diff(last).wrapping_sub(1));
+        let nearest = distances.into_iter().min().filter(|distance| *distance < NEAR_PAGES);
+        let known = nearest.and_then(|nearest| distances.iter().position(|distance| *distance == nearest));
+        let at = known.unwrap_or(self.used.trailing_ones() as usize);
+        let step = if known.is_some() { i64::from(page) - i64::from(self.last[at]) } else { 0 };
         let run = if step.abs() == 1 { 2 } else { 1 };
-        self.streams[at] = Stream { last: page, step, is_seen: step != 0, reach: step.abs(), run, used: 0 };
+        self.streams[at] = Stream { step, is_seen: step != 0, reach: step.abs(), run };
         at
     }
 
@@ -229,6 +255,7 @@ impl FeatureSample {
     /// As before the first request, in the same memory.
     pub fn forget(&mut self) {
         self.streams = Default::default();
+        (self.last, self.reach, self.used) = ([NONE; STREAMS], [(0, 0); STREAMS], 0);
         self.areas.fill(Area::default());
         (self.requests, self.in_window) = (0, 0);
         self.figures = RequestFeatures::default();
