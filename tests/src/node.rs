@@ -67,6 +67,11 @@ impl Node {
         Ok(Node { running, url })
     }
 
+    /// Its URL for a run that is not about its silence: it is waited for, however little of a processor it has.
+    pub fn patient_url(&self) -> String {
+        format!("{}?timeout=300", self.url)
+    }
+
     /// What `hinterland node status` says of it.
     pub fn status(&self) -> Result<serde_json::Value> {
         let output = launcher()?.args(["node", "status", "--json", &self.url]).output()?;

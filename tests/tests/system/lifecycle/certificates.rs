@@ -39,7 +39,8 @@ fn let_in(test: &str, path: &str) -> Result<()> {
     let (ca, cases) = (ours.ca(), [("hold", vec![&*hold, "64"], "done"), ("forks", vec![&*children, "forks"], "ok")]);
     let identity = ["--tls", &client, "--tls-ca", &ca];
     for (name, program, says) in cases {
-        let flags = [&["--fault-path", path, "--far", &node.url], &identity[..]].concat();
+        let far = node.patient_url();
+        let flags = [&["--fault-path", path, "--far", &far], &identity[..]].concat();
         let ended = launch_with(&format!("{test}-{name}"), &flags, &program)?.run()?;
         ended.expect(0, says)?.expect_paging()?;
         let stats = ended.stats()?;

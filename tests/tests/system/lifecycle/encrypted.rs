@@ -95,7 +95,7 @@ fn node(test: &str, path: &str) -> Result<()> {
     for (name, flags, readable) in [("plain", &[][..], true), ("encrypted", &["--encrypt"][..], false)] {
         // A new one each time: buffers that a node has given back keep what was in them.
         let node = Node::start(&format!("{test}-{name}"), "1G")?;
-        let running = holding(&format!("{test}-{name}"), path, &node.url, flags)?;
+        let running = holding(&format!("{test}-{name}"), path, &node.patient_url(), flags)?;
         let found = in_memory(node.pid())?;
         ensure!((found > 100_000) == readable && (found == 0) != readable, "{name}: {found} words were found");
         drop(running);
@@ -122,7 +122,7 @@ fn file(test: &str, path: &str) -> Result<()> {
 fn children(test: &str, path: &str) -> Result<()> {
     let node = Node::start(test, "1G")?;
     let program = c_program("children", &[])?.display().to_string();
-    for (name, far) in [("node", node.url.as_str()), ("file", "file:.?size=1G")] {
+    for (name, far) in [("node", node.patient_url().as_str()), ("file", "file:.?size=1G")] {
         for way in ["fork", "forks", "posix_spawn"] {
             let flags = ["--fault-path", path, "--far", far, "--encrypt"];
             let ended = launch_with(&format!("{test}-{name}-{way}"), &flags, &[&program, way])?.run()?;
@@ -140,7 +140,7 @@ fn damage(test: &str, path: &str) -> Result<()> {
     let node = Node::start(test, "1G")?;
     let program = c_program("hold", &[])?.display().to_string();
     // A file is named by its whole path.
-    for (name, far, place) in [("node", &*node.url, &*node.url), ("file", "file:.?size=1G", "file:/")] {
+    for (name, far, place) in [("node", &*node.patient_url(), &*node.url), ("file", "file:.?size=1G", "file:/")] {
         let separator = if far.contains('?') { '&' } else { '?' };
         let far = format!("{far}{separator}fault=flip:0.01&seed=3");
         let flags = ["--fault-path", path, "--far", &far, "--encrypt"];

@@ -48,12 +48,12 @@ pub fn trials() -> Vec<Trial> {
 }
 
 /// All that a link to a node can do for a page.
-const ALL: &str = "?link-compression=on&sub-page=auto&share=auto";
+const ALL: &str = "&link-compression=on&sub-page=auto&share=auto";
 
 /// With all of it, and no misbehaviour: fewer bytes are sent than pages have, and of some pages only what changed.
 fn goes_well(test: &str, path: &str) -> Result<()> {
     let node = Node::start(test, "1G")?;
-    let (program, url) = (c_program("counters", &[])?.display().to_string(), format!("{}{ALL}", node.url));
+    let (program, url) = (c_program("counters", &[])?.display().to_string(), format!("{}{ALL}", node.patient_url()));
     let flags = ["--fault-path", path, "--granularity", "auto", "--far", &url];
     let ended = launch_with(test, &flags, &[&program, "64", "4"])?.run()?;
     ended.expect(0, "done")?.expect_paging()?;
@@ -76,7 +76,8 @@ fn ends(test: &str, path: &str, mode: Mode, granularity: &str, options: &str, pr
     let node = Node::start(test, "1G")?;
     let proxy = Proxy::start(node.url.trim_start_matches("tcp://").parse()?);
     let (file, url) = (c_program(program[0], &[])?.display().to_string(), proxy.url());
-    let far = format!("{url}{options}");
+    // None of these modes is silent: a node that has little of a processor is waited for.
+    let far = format!("{url}?timeout=300{options}");
     let flags = ["--fault-path", path, "--granularity", granularity, "--far", &far];
     let mut running = launch_with(test, &flags, &[&[file.as_str()][..], &program[1..]].concat())?.start()?;
     running.wait_for("ready")?;
@@ -105,7 +106,7 @@ fn switching(test: &str, path: &str, is_target: bool, bad: Bad) -> Result<()> {
     let proxy = Proxy::start(node.url.trim_start_matches("tcp://").parse()?);
     // A row of figures is a node's, without what the URL says of its link.
     let (here, there) = ("compressed:256M", proxy.url());
-    let slow = format!("{there}?link=100us:400Mb/s");
+    let slow = format!("{there}?timeout=300&link=100us:400Mb/s");
     let (from, to, goal) = if is_target { (here, slow.as_str(), there.as_str()) } else { (slow.as_str(), here, here) };
     let program = c_program("hold", &[])?.display().to_string();
     let running = started(test, path, &[from], &[&program, "96", "stay"])?;

@@ -64,7 +64,7 @@ pub fn launch_with(test: &str, flags: &[&str], program: &[&str]) -> Result<Launc
 fn children(test: &str, path: &str, way: &str) -> Result<()> {
     let node = Node::start(test, "1G")?;
     let program = c_program("children", &[])?.display().to_string();
-    let ended = launch(test, &[&node.url], path, &[&program, way])?.run()?;
+    let ended = launch(test, &[&node.patient_url()], path, &[&program, way])?.run()?;
     ended.expect(0, if way == "fork" { "child ok" } else { "parent ok, child 0" })?.expect_paging()?;
     node.end()?;
     Ok(())
@@ -75,7 +75,7 @@ fn raw_forks(test: &str, path: &str) -> Result<()> {
     let program = c_program("raw_forks", &[])?.display().to_string();
     let native = Command::new(&program).output()?;
     let right = String::from_utf8(native.stdout)?;
-    launch(test, &[&node.url], path, &[&program])?.run()?.expect(0, &right)?;
+    launch(test, &[&node.patient_url()], path, &[&program])?.run()?.expect(0, &right)?;
     node.end()?;
     Ok(())
 }
@@ -91,7 +91,7 @@ fn sort(test: &str, path: &str) -> Result<()> {
     std::fs::write(&input, lines.join("\n") + "\n")?;
     let input = input.display().to_string();
     let sort = ["sort", "--parallel=2", "-S", "200M", "-o", "sorted", &input];
-    let launch = launch(test, &[&node.url], path, &sort)?.with("LC_ALL", "C");
+    let launch = launch(test, &[&node.patient_url()], path, &sort)?.with("LC_ALL", "C");
     let place = launch.directory.join("sorted");
     launch.run()?.expect(0, "")?.expect_paging()?;
     let mut right = lines;
@@ -116,7 +116,7 @@ fn python(test: &str, path: &str) -> Result<()> {
     let python = skips::find("python3").context("python3")?.display().to_string();
     let right = String::from_utf8(Command::new(&python).args(["-c", script]).output()?.stdout)?;
     ensure!(right.ends_with("] 22888900\n"), "natively: {right}");
-    launch(test, &[&node.url], path, &[&python, "-c", script])?.run()?.expect(0, &right)?.expect_paging()?;
+    launch(test, &[&node.patient_url()], path, &[&python, "-c", script])?.run()?.expect(0, &right)?.expect_paging()?;
     node.end()?;
     Ok(())
 }
@@ -125,7 +125,7 @@ fn python(test: &str, path: &str) -> Result<()> {
 fn tiers(test: &str, path: &str) -> Result<()> {
     let node = Node::start(test, "1G")?;
     let program = c_program("children", &[])?.display().to_string();
-    let ended = launch(test, &["compressed:8M", &node.url], path, &[&program, "fork"])?.run()?;
+    let ended = launch(test, &["compressed:8M", &node.patient_url()], path, &[&program, "fork"])?.run()?;
     ended.expect(0, "child ok")?.expect_paging()?;
     ensure!(node.status()?["written_bytes"].as_u64() > Some(8 << 20), "hardly anything reached the node");
     node.end()?;
@@ -136,7 +136,9 @@ fn tiers(test: &str, path: &str) -> Result<()> {
 fn lost(test: &str, path: &str, signal: Signal) -> Result<()> {
     let node = Node::start(test, "1G")?;
     let program = c_program("hold", &[])?.display().to_string();
-    let mut running = launch(test, &[&node.url], path, &[&program, "64", "stay"])?.start()?;
+    // Of one that is stopped its silence tells.
+    let url = if signal == Signal::SIGSTOP { format!("{}?timeout=20", node.url) } else { node.patient_url() };
+    let mut running = launch(test, &[&url], path, &[&program, "64", "stay"])?.start()?;
     running.wait_for("ready")?;
     node.signal(signal)?;
     let ended = running.end()?;
@@ -147,7 +149,7 @@ fn lost(test: &str, path: &str, signal: Signal) -> Result<()> {
 /// A node that makes no progress for longer than a default allows, and for less than `timeout=` of its URL, is not lost.
 fn waited_for(test: &str, path: &str) -> Result<()> {
     let node = Node::start(test, "1G")?;
-    let url = format!("{}?timeout=300", node.url);
+    let url = node.patient_url();
     let program = c_program("hold", &[])?.display().to_string();
     let mut running = launch(test, &[&url], path, &[&program, "64", "stay"])?.start()?;
     running.wait_for("ready")?;
@@ -162,12 +164,12 @@ fn waited_for(test: &str, path: &str) -> Result<()> {
 fn full(test: &str, path: &str) -> Result<()> {
     let node = Node::start(test, "20M")?;
     let program = c_program("hold", &[])?.display().to_string();
-    let ended = launch(test, &[&node.url], path, &[&program, "96"])?.run()?;
+    let ended = launch(test, &[&node.patient_url()], path, &[&program, "96"])?.run()?;
     let words = format!("{} takes no more: the node has leased all that it lends", node.url);
     ended.expect(125, "")?.expect_refusal(&[&words])?;
     node.wait_until_free()?;
     // With a tier below, nothing is missing.
-    let tiers = [&node.url, "compressed:1G"];
+    let tiers = [&node.patient_url(), "compressed:1G"];
     launch(&format!("{test}-tiers"), &tiers, path, &[&program, "96"])?.run()?.expect(0, "done")?.expect_paging()?;
     node.end()?;
     Ok(())
@@ -178,11 +180,11 @@ fn room(test: &str, path: &str) -> Result<()> {
     let node = Node::start(test, "80M")?;
     let hold = c_program("hold", &[])?.display().to_string();
     for run in 0..3 {
-        let ended = launch(&format!("{test}-{run}"), &[&node.url], path, &[&hold, "72"])?.run()?;
+        let ended = launch(&format!("{test}-{run}"), &[&node.patient_url()], path, &[&hold, "72"])?.run()?;
         ended.expect(0, "done")?.expect_paging()?;
     }
     let leavers = c_program("leavers", &[])?.display().to_string();
-    launch(test, &[&node.url], path, &[&leavers, "36", "6"])?.run()?.expect(0, "done")?.expect_paging()?;
+    launch(test, &[&node.patient_url()], path, &[&leavers, "36", "6"])?.run()?.expect(0, "done")?.expect_paging()?;
     node.end()?;
     Ok(())
 }
@@ -191,7 +193,7 @@ fn room(test: &str, path: &str) -> Result<()> {
 fn damage(test: &str, path: &str, seed: u32) -> Result<()> {
     let node = Node::start(test, "1G")?;
     let program = c_program("hold", &[])?.display().to_string();
-    let url = format!("{}?fault=flip:0.01&seed={seed}", node.url);
+    let url = format!("{}&fault=flip:0.01&seed={seed}", node.patient_url());
     let ended = launch(test, &[&url], path, &[&program, "64"])?.run()?;
     ended.expect_refusal(&["damaged", "checksum"])?;
     ensure!(!ended.stdout.contains("done"), "the program finished on damaged memory: {}", ended.stdout);
@@ -254,7 +256,8 @@ fn given_back(test: &str) -> Result<()> {
     let program = c_program("hold", &[])?.display().to_string();
     for (round, end) in [Some(Signal::SIGKILL), Some(Signal::SIGTERM), None].into_iter().enumerate() {
         let words = if end.is_some() { vec![&*program, "90", "stay"] } else { vec![&*program, "90"] };
-        let mut running = launch(&format!("{test}-{round}"), &[&node.url], PATHS[round % 2], &words)?.start()?;
+        let mut running =
+            launch(&format!("{test}-{round}"), &[&node.patient_url()], PATHS[round % 2], &words)?.start()?;
         running.wait_for("ready")?;
         if let Some(signal) = end {
             running.signal(signal)?;
@@ -270,7 +273,7 @@ fn given_back(test: &str) -> Result<()> {
 fn status(test: &str) -> Result<()> {
     let node = Node::start(test, "256M")?;
     let program = c_program("hold", &[])?.display().to_string();
-    let mut running = launch(test, &[&node.url], "monitor", &[&program, "64", "stay"])?.start()?;
+    let mut running = launch(test, &[&node.patient_url()], "monitor", &[&program, "64", "stay"])?.start()?;
     running.wait_for("ready")?;
     let status = node.status()?;
     ensure!(status["capacity_bytes"] == 256 << 20 && status["sessions"] == 1, "{status}");
@@ -283,7 +286,7 @@ fn status(test: &str) -> Result<()> {
     // A draining node keeps what it has, and takes nobody new.
     let drain = launcher()?.args(["node", "drain", &node.url]).output()?;
     ensure!(drain.status.success(), "drain: {}", String::from_utf8_lossy(&drain.stderr));
-    let late = launch(&format!("{test}-late"), &[&node.url], "monitor", &["true"])?.run()?;
+    let late = launch(&format!("{test}-late"), &[&node.patient_url()], "monitor", &["true"])?.run()?;
     late.expect(125, "")?.expect_refusal(&["takes no new sessions"])?;
     ensure!(node.status()?["draining"] == true);
     running.signal(Signal::SIGTERM)?;

@@ -45,7 +45,7 @@ fn bytes_in(ended: &Ended) -> Result<Vec<u64>> {
 fn placed(test: &str, path: &str, placement: &str) -> Result<()> {
     let node = Node::start(test, "1G")?;
     let program = c_program("children", &[])?.display().to_string();
-    let far = [&node.url, "file:/tmp?size=1G", "compressed:256M"];
+    let far = [&node.patient_url(), "file:/tmp?size=1G", "compressed:256M"];
     let ended = launch(test, path, placement, &far, &[&program, "fork"])?.run()?;
     ended.expect(0, "child ok")?.expect_paging()?;
     let taken = bytes_in(&ended)?;
@@ -116,11 +116,11 @@ fn changed(test: &str, path: &str) -> Result<()> {
     let node = Node::start(test, "1G")?;
     let hold = c_program("hold", &[])?.display().to_string();
     let running = started(test, path, &["compressed:256M"], &[&hold, "96", "stay"])?;
-    let new = ["--add-far", &node.url, "--drop-far", "compressed:256M", "--wait", "60"];
+    let new = ["--add-far", &node.patient_url(), "--drop-far", "compressed:256M", "--wait", "60"];
     expect_set(&running, &new, 0, "all processes have the new paths to far memory, and nothing on the old ones")?;
     ensure!(on_path(&running, "compressed")? == 0 && on_path(&running, &node.url)? > 40 << 20, "nothing has moved");
     ensure!(node.status()?["written_bytes"].as_u64() > Some(40 << 20), "hardly anything reached the node");
-    let back = ["--add-far", "file:/tmp?size=1G", "--drop-far", &node.url, "--local", "24M", "--wait", "60"];
+    let back = ["--add-far", "file:/tmp?size=1G", "--drop-far", &node.patient_url(), "--local", "24M", "--wait", "60"];
     expect_set(&running, &back, 0, "keep the local budget of 24 MiB, and have the new paths")?;
     ensure!(on_path(&running, &node.url)? == 0 && on_path(&running, "file")? > 40 << 20, "nothing has moved back");
     node.wait_until_free()?;

@@ -120,7 +120,8 @@ fn in_use(test: &str, path: &str) -> Result<()> {
     let node = node(test, &[&["--verbose"], &as_str(&ours.flags())[..]].concat())?;
     let program = c_program("rounds", &[])?.display().to_string();
     let identity = theirs.flags();
-    let flags = [&["--fault-path", path, "--far", &node.url], &as_str(&identity)[..]].concat();
+    let far = node.patient_url();
+    let flags = [&["--fault-path", path, "--far", &far], &as_str(&identity)[..]].concat();
     let mut running = launch_with(&format!("{test}-run"), &flags, &[&program, "24", "fork"])?.start()?;
     two_more_rounds(&mut running)?;
     let after = ca.sign("program-2", VALID)?;
@@ -227,7 +228,8 @@ fn key(test: &str) -> Result<()> {
     let (path, other) = (key_file(test, 1)?, key_file(test, 2)?);
     let node = node(test, &["--key-file", &path])?;
     let program = c_program("rounds", &[])?.display().to_string();
-    let flags = ["--far", &node.url, "--key-file", &path];
+    let far = node.patient_url();
+    let flags = ["--far", &far, "--key-file", &path];
     let mut running = launch_with(&format!("{test}-run"), &flags, &[&program, "24"])?.start()?;
     two_more_rounds(&mut running)?;
     fs::write(&path, "short")?;

@@ -128,7 +128,8 @@ fn stays(test: &str, path: &str, format: &str, identity: &Identity) -> Result<()
     let launch = Launch::bare(&format!("{test}-node"), &[&listen[..], &talkative, &texts(&identity.node)].concat())?;
     let node = Node::of(launch.with("RUST_LOG", "trace"))?;
     let program = c_program("hold", &[])?.display().to_string();
-    let flags = ["--fault-path", path, "--far", &node.url, "--encrypt"];
+    let far = node.patient_url();
+    let flags = ["--fault-path", path, "--far", &far, "--encrypt"];
     let with = |name: &str, own: &[String], program: &[&str]| {
         let launch = launch_with(&format!("{test}-{name}"), &[&flags, &texts(own)[..]].concat(), program)?;
         Ok::<Launch, anyhow::Error>(launch.with("RUST_LOG", "trace").with("RUST_BACKTRACE", "full"))

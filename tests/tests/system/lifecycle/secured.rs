@@ -34,7 +34,8 @@ fn key(test: &str, path: &str) -> Result<()> {
     let node = Node::start_with(test, "1G", &["--listen", "tcp://127.0.0.1:0", "--key-file", &key])?;
     let (hold, children) = (c_program("hold", &[])?, c_program("children", &[])?);
     let (hold, children) = (hold.display().to_string(), children.display().to_string());
-    let flags = ["--fault-path", path, "--far", &node.url, "--key-file", &key];
+    let far = node.patient_url();
+    let flags = ["--fault-path", path, "--far", &far, "--key-file", &key];
     let cases: [(&str, &[&str], &[&str]); 4] = [
         ("hold", &[&hold, "64"], &[]),
         ("fork", &[&children, "fork"], &[]),

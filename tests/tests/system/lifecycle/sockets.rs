@@ -34,7 +34,7 @@ fn start(test: &str, capacity: &str) -> Result<(Node, PathBuf)> {
 fn children(test: &str, path: &str, way: &str) -> Result<()> {
     let (node, socket) = start(test, "1G")?;
     let program = c_program("children", &[])?.display().to_string();
-    let ended = launch(test, &[&node.url], path, &[&program, way])?.run()?;
+    let ended = launch(test, &[&node.patient_url()], path, &[&program, way])?.run()?;
     ended.expect(0, if way == "fork" { "child ok" } else { "parent ok, child 0" })?.expect_paging()?;
     node.wait_until_free()?;
     node.end()?;

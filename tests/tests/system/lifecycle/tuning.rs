@@ -107,8 +107,8 @@ fn widths(test: &str, path: &str) -> Result<()> {
     let narrow = "file:/tmp?size=1G&depth=2&threads=1";
     let running = started(test, path, &[narrow], &[&hold, "96", "stay"])?;
     ensure!(on_path(&running, narrow)? > 64 * MIB, "its width is not told");
-    let one_lane = format!("{}?lanes=1", node.url);
-    for (old, new) in [(narrow, "file:/tmp?size=1G"), ("file:/tmp?size=1G", &one_lane), (&one_lane, &node.url)] {
+    let (all_lanes, one_lane) = (node.patient_url(), format!("{}&lanes=1", node.patient_url()));
+    for (old, new) in [(narrow, "file:/tmp?size=1G"), ("file:/tmp?size=1G", &one_lane), (&one_lane, &all_lanes)] {
         expect_set(&running, &["--add-far", new, "--drop-far", old, "--wait", "60"], 0, "nothing on the old ones")?;
         let status = node.status()?;
         let sessions = status["largest_sessions"].as_array().context("no sessions")?;
