@@ -3,19 +3,10 @@
 //! usage: checked MIB      (about so much memory)
 //! Output: what was read and counted, the same on every run and build; on standard error the seconds of the loops without what fills their memory.
 
+mod random;
+
+use random::Random;
 use std::time::Instant;
-
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ (x >> 31)
-    }
-}
 
 /// Both the place and the value are checked.
 #[inline(never)]

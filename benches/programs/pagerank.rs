@@ -3,6 +3,9 @@
 //! usage: pagerank MIB [ROUNDS]      (about so much memory)
 //! Output: a sum of the ranks, the same on every run and build; on standard error the seconds of the rounds without what makes the graph.
 
+mod random;
+
+use random::Random;
 use std::time::Instant;
 
 /// Edges for each vertex, on average.
@@ -10,18 +13,6 @@ const DEGREE: u64 = 4;
 /// Part of a rank that goes along edges, in 64ths: fixed-point arithmetic has one result.
 const DAMPING: u64 = 54;
 const ONE: u64 = 1 << 20;
-
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ (x >> 31)
-    }
-}
 
 /// Edges by the vertex that they lead to.
 struct Graph {

@@ -30,6 +30,9 @@ impl Refusing {
     }
 }
 
+/// Behind the URL of nodes whose silence a run is not about: they are waited for, however little of a processor they have.
+pub const PATIENT: &str = "?timeout=300";
+
 /// A node of its own for a test, on a free port.
 pub struct Node {
     running: Running,
@@ -67,9 +70,9 @@ impl Node {
         Ok(Node { running, url })
     }
 
-    /// Its URL for a run that is not about its silence: it is waited for, however little of a processor it has.
+    /// Its URL for a run that is not about its silence.
     pub fn patient_url(&self) -> String {
-        format!("{}?timeout=300", self.url)
+        format!("{}{PATIENT}", self.url)
     }
 
     /// What `hinterland node status` says of it.

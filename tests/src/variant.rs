@@ -113,7 +113,7 @@ impl Variant {
             "file" => vec![file],
             "tiers" => vec![small, file],
             // On a busy machine, too, none is lost.
-            "nodes" => vec![small, format!("{}?timeout=300", node::pool_url(nodes))],
+            "nodes" => vec![small, format!("{}{}", node::pool_url(nodes), node::PATIENT)],
             _ => vec![format!("compressed:{room}")],
         }
     }

@@ -7,7 +7,7 @@ use super::paths::{expect_set, on_path, started};
 use anyhow::{Context, Result, ensure};
 use hinterland_testkit::proxy::{Mode, Proxy};
 use hinterland_tests::launch::c_program;
-use hinterland_tests::node::Node;
+use hinterland_tests::node::{Node, PATIENT};
 use hinterland_tests::suite::{Trial, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -76,8 +76,8 @@ fn ends(test: &str, path: &str, mode: Mode, granularity: &str, options: &str, pr
     let node = Node::start(test, "1G")?;
     let proxy = Proxy::start(node.url.trim_start_matches("tcp://").parse()?);
     let (file, url) = (c_program(program[0], &[])?.display().to_string(), proxy.url());
-    // None of these modes is silent: a node that has little of a processor is waited for.
-    let far = format!("{url}?timeout=300{options}");
+    // None of these modes is silent.
+    let far = format!("{url}{PATIENT}{options}");
     let flags = ["--fault-path", path, "--granularity", granularity, "--far", &far];
     let mut running = launch_with(test, &flags, &[&[file.as_str()][..], &program[1..]].concat())?.start()?;
     running.wait_for("ready")?;
@@ -106,7 +106,7 @@ fn switching(test: &str, path: &str, is_target: bool, bad: Bad) -> Result<()> {
     let proxy = Proxy::start(node.url.trim_start_matches("tcp://").parse()?);
     // A row of figures is a node's, without what the URL says of its link.
     let (here, there) = ("compressed:256M", proxy.url());
-    let slow = format!("{there}?timeout=300&link=100us:400Mb/s");
+    let slow = format!("{there}{PATIENT}&link=100us:400Mb/s");
     let (from, to, goal) = if is_target { (here, slow.as_str(), there.as_str()) } else { (slow.as_str(), here, here) };
     let program = c_program("hold", &[])?.display().to_string();
     let running = started(test, path, &[from], &[&program, "96", "stay"])?;
