@@ -1,10 +1,10 @@
 //! End-to-end tests: real programs run natively and under Hinterland, and their results are compared.
 //!
-//! Reading order: [`Scenario`] (what a program is), [`programs`] (the list), [`process`] (running and measuring a process
-//! tree), [`native`] and [`managed`] (the two runs), [`Variant`], [`pairs`] and [`runs`] (under which settings), [`runtimes`] (languages, one by one), [`node`] (memory nodes),
-//! [`authority`] (who may use them),
-//! [`field`] (cases that others have met), [`unprivileged`] (runs by somebody without rights),
-//! [`verdict`] (what must hold), [`results`] (where the rows go).
+//! Reading order: [`Scenario`] (what a program is), [`programs`] (the list), [`process`] (running and measuring a
+//! process tree), [`native`] and [`managed`] (the two runs), [`Variant`], [`pairs`] and [`runs`] (under which
+//! settings), [`runtimes`] (languages, one by one), [`node`] (memory nodes), [`authority`] (certificates and keys),
+//! [`field`] (cases reported by others), [`unprivileged`] (runs without privileges), [`verdict`] (what must hold),
+//! [`results`] (where the rows go).
 //!
 //! Invariant: nothing here knows how Hinterland works inside. It is started through its command line, as a user would,
 //! and judged by the program's output, the kernel's figures and its own `--stats` file. Only [`ledger`] reads what a run says of

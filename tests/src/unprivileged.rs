@@ -1,5 +1,6 @@
-//! Runs as somebody without rights. Launcher, library and program are copied to a directory that anybody may enter, because the build
-//! directory may be closed to others; tests that run at the same time share the copies of launcher and library.
+//! Runs of a user without privileges. Launcher, library and program are copied to a directory that every user may
+//! enter, because the build directory may be closed to others; tests that run at the same time share the copies of
+//! launcher and library.
 
 use crate::launch::{Ended, Launch};
 use crate::places;

@@ -1,4 +1,4 @@
-//! Commands: what the launcher changes in a run that is under way (`hinterland set`), in the ledger.
+//! Commands: the launcher's changes of a running run (`hinterland set`), in the ledger.
 //!
 //! ```text
 //! launcher                                         each process of the run, in its evictor
@@ -7,10 +7,10 @@
 //! looks which have acknowledged the number ◄────── acknowledges the number (in its share)
 //! ```
 //!
-//! A setting is written before the number: a process that has seen a number reads the setting of that command or of a later one. The
-//! launcher is the only writer, and processes apply what stands here without it: one that is gone changes nothing. A process that
-//! starts later, or calls exec, reads the same words. What stands here is bounded by each process that reads it, as if anybody of the
-//! run had written it.
+//! A setting is written before the number: a process that has seen a number reads the setting of that command or of a
+//! later one. The launcher is the only writer, and processes apply the settings without it: its end changes nothing. A
+//! process that starts later, or calls exec, reads the same words. Each process checks the bounds of what it reads,
+//! because any process of the run could have written it.
 
 use crate::ledger::Counter;
 use crate::settings::GranularityName;

@@ -5,9 +5,9 @@
 //! anything else   a pipe, a device, a descriptor (/dev/stdout): opened at the beginning, written to as it is
 //! ```
 //!
-//! Symbolic links are followed here and not by the kernel, because the file beside must lie where the links lead. In a directory where
-//! everybody may make links but not remove those of others (`/tmp`), somebody else's link is not followed, whatever the kernel is set to
-//! (`protected_symlinks`, proc_sys_fs(5)).
+//! Symbolic links are followed here and not by the kernel, because the file beside must lie where the links lead. In a
+//! directory where every user may make links but not remove those of others (`/tmp`), another user's link is not
+//! followed, whatever the kernel is set to (`protected_symlinks`, proc_sys_fs(5)).
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};

@@ -1,7 +1,7 @@
 //! What commands write to standard output, and that they end as usual when the reader stops before its end (`| head`).
 //!
-//! Foreign text (names and words that others have chosen) reaches no terminal as it is: what is written here is escaped line by line, and
-//! whoever puts a foreign text into a line escapes its line breaks, too (`hinterland_units::Foreign`).
+//! Foreign text (names and words that others have chosen) reaches no terminal as it is: output is escaped line by line,
+//! and code that puts a foreign text into a line escapes its line breaks, too (`hinterland_units::Foreign`).
 
 use hinterland_units::{Foreign, ForeignJson};
 use std::fmt::Write as _;

@@ -6,8 +6,8 @@
 //! node:      grant a lease ─▶ put both ─▶ keep the lease alive, put what has changed ─▶ revoke the lease
 //! launcher:  read all ─▶ watch …/nodes from that revision on ─▶ when something changes there, read all again
 //! ```
-//! Who belongs to a pool is etcd's to say, so there is no consensus of our own. Which page lies in which slab only its program knows, and
-//! needs etcd for nothing while it runs: etcd may be away at any time, and what it said last holds.
+//! etcd decides the membership of a pool, so there is no consensus of our own. Only a program knows which of its pages
+//! lies in which slab, and it needs no etcd while it runs: etcd may fail at any time, and its last list stays in force.
 //!
 //! The API is etcd's JSON gateway, which every server since 3.4 has: <https://etcd.io/docs/v3.4/dev-guide/api_grpc_gateway/>.
 

@@ -1,4 +1,4 @@
-//! A pool, as those see it who use its nodes.
+//! A pool, as the launcher of a program sees it.
 
 use crate::api::{CreateWatch, Heard, KeyValue, Number, Range, RangeAnswer, Streamed, Watch};
 use crate::client::{Client, EtcdError};

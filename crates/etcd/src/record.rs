@@ -1,5 +1,5 @@
-//! What a node says of itself in the directory: two values, because who belongs to the pool is watched by every run, and how much of it is
-//! used changes all the time.
+//! A node's record in the directory: two values, because every run watches the membership, and the usage changes all
+//! the time.
 
 use serde::{Deserialize, Serialize};
 

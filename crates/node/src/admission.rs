@@ -1,4 +1,4 @@
-//! Admission: how a node divides itself among tenants that ask for more than it can do.
+//! Admission: divides the node's processors among tenants that request more than they can serve.
 //!
 //! Each lane is a thread, and the kernel divides the processors among threads: a tenant with 48 lanes would get 48 times what
 //! a tenant with one gets. So while several tenants are busy, each may carry out only so many requests at a time as it has processors
@@ -6,13 +6,12 @@
 //! ```text
 //! bound = max(1, processors / busy tenants);    one busy tenant: no bound
 //! ```
-//! Then no more threads work than there are processors, or one for each tenant, and what the kernel gives a thread is a share.
-//! At its bound a tenant's most urgent request goes first, of those the oldest; one that has waited for `OLD` is as urgent as any,
-//! because a client takes silence for the end of its node. A lane that goes on working may overtake its equals: to hand a permit to a thread that
-//! sleeps costs more than the request.
-//!
-//! **Invariant**: who has a permit waits for no connection, and requests wait for permits of their own tenant only. There is no lock
-//! for all: tenants meet in one counter.
+//! Then no more threads work than there are processors, or one for each tenant, and the kernel divides the processors
+//! evenly among them. At its bound a tenant's most urgent request goes first, of those the oldest; one that has waited
+//! for `OLD` is as urgent as any, because a client takes a silent node for lost. A lane that goes on working may
+//! overtake its equals: handing a permit to a sleeping thread costs more than the request. **Invariant**: a thread with
+//! a permit waits for no connection, and requests wait for permits of their own tenant only. There is no global lock:
+//! tenants share one counter.
 
 use hinterland_wire::Priority;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};

@@ -1,8 +1,9 @@
-//! Egress: replies of all lanes take turns on the link that they share, where the operator has said how fast it is.
+//! Egress: replies of all lanes take turns on the link that they share, where the operator has stated its rate.
 //!
-//! A lane asks for a turn before it gives bytes to its socket, by tenant, program and class (`egress_scheduler.rs`). No other thread could wake it at
-//! the right moment: of the lanes that wait one *leads*, that is, sleeps until the link can take a piece, and grants the pieces that are next, its own
-//! or others'. Who leaves while others wait wakes one of them to lead.
+//! A lane asks for a turn before it gives bytes to its socket, by tenant, program and class (`egress_scheduler.rs`).
+//! There is no other thread to wake it at the right moment: of the waiting lanes one *leads*, that is, sleeps until the
+//! link can take a piece, and grants the next pieces, its own or others'. A leader that leaves while others wait wakes
+//! one of them to lead.
 //!
 //! **Invariant**: a lane that has a turn uses it at once and waits for nothing: a client that does not read holds up itself alone.
 

@@ -1,8 +1,9 @@
 //! The memory of a slab: private to the node, or a file without a name (memfd) that its session may map for reading.
 //!
-//! A shared slab's file never changes its length: it is sealed, so nobody who has mapped it can be hit by SIGBUS, whatever the node
-//! or another client does. Clients get a descriptor for reading. When the slab ends before the node, a hole is punched into all of it: who
-//! still has it mapped reads zeros, and what touching those costs is the toucher's own.
+//! A shared slab's file never changes its length: it is sealed, so a client that has mapped it never gets SIGBUS,
+//! whatever the node or another client does. Clients get a descriptor for reading. When the slab ends before the node,
+//! a hole is punched into all of it: a client that still has it mapped reads zeros, and pages that it touches there are
+//! charged to the client.
 
 use crate::slab::SLAB_LEN;
 use hinterland_units::PAGE_BYTES;

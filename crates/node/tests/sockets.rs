@@ -1,4 +1,5 @@
-//! Nodes on UNIX sockets: who may connect, what is replaced, what is left behind, and pools with nodes of both kinds.
+//! Nodes on UNIX sockets: which users may connect, which sockets are replaced, what is left behind, and pools with
+//! nodes of both kinds.
 //!
 //! A program of their own: the child of a test that forks would hold their listening sockets.
 

@@ -1,8 +1,9 @@
 //! Hints on their way to the thread that acts on them: a ring of words, into which any thread puts without waiting, also in a signal
 //! handler, and also beside a fork.
 //!
-//! A hint is one word, so that it is there or is not: a run of pages, and a tag of those who put it there. A full ring takes no more:
-//! a hint may be lost. One of a thread that was held up until its place was taken and emptied comes a lap late.
+//! A hint is one word, so that it is there or is not: a run of pages, and a tag of its origin. A full ring takes no
+//! more: a hint may be lost. A hint of a thread that is delayed until its place was taken and emptied arrives a lap
+//! late.
 
 use crate::sys::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::SeqCst};
 use crate::sys::sync::{IS_MODELLED, Mutex, MutexGuard, Words};

@@ -1,11 +1,10 @@
 //! The eviction policy behind its lock, and the arrivals that wait for it.
 //!
-//! A thread that evicts holds the lock while it names and marks a batch of victims. A fault that only has an arrival to report
-//! does not wait for that: it leaves the arrival here, and the next thread that takes the lock tells the policy first. (Waiting cost a sleep of
-//! 30 to 50 µs in 1.3 % of all faults of random access: decision 0035.)
-//!
-//! Invariant: the policy is told of everything in the order in which it was reported, except what is reported while a thread holds
-//! the lock.
+//! A thread that evicts holds the lock while it names and marks a batch of victims. A fault that only has an arrival to
+//! report does not wait for that: it leaves the arrival here, and the next thread that takes the lock first reports it
+//! to the policy. (Waiting cost a sleep of 30 to 50 µs in 1.3 % of all faults of random access: decision 0035.)
+//! Invariant: the policy gets all events in the order in which they were reported, except those reported while a thread
+//! holds the lock.
 
 use crate::sys::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use crate::sys::sync::{Mutex, MutexGuard, TryLockError};

@@ -1,4 +1,5 @@
-//! Who watches faults for a profile. The pager tells what it served; where the program was, the watcher finds out.
+//! The watcher of faults for a profile. The pager reports the fault that it served; the watcher finds the program's
+//! position.
 
 use crate::state::State;
 use hinterland_units::PageNo;

@@ -1,7 +1,7 @@
 //! A prefetcher of its own for each thread.
 //!
-//! Leap §4.2 keeps one history for a process, because threads share memory and may ask for the same page twice; threads with
-//! trends of their own are irregular to it. This is the other choice, for those who want to measure which is right.
+//! Leap §4.2 keeps one history for a process, because threads share memory and may ask for the same page twice; threads
+//! with trends of their own are irregular to it. This is the other choice, for comparison.
 
 use crate::{PrefetchWindow, Prefetcher, Request, Thread};
 use hinterland_units::PageNo;

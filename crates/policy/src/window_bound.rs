@@ -1,13 +1,15 @@
-//! Windows that follow the link: their bound is eight times bandwidth × delay, as the pager's own loads measure it. Where a load is no delay
-//! but work, and the program has few processors for it, the prefetcher is told to be sparing.
+//! Windows that follow the link: their bound is eight times bandwidth × delay, as the pager's own loads measure it.
+//! Where a load takes processor time instead of a delay, and the program has few processors, the prefetcher becomes
+//! sparing.
 //!
 //! `one_ns / page_ns` pages are on their way while one is waited for ([`LinkEstimate`]).
 //!
 //! With windows of eight times as much, waiting takes at most an eighth of the time in which the pages come. Linux and Leap have a
 //! fixed bound (8 pages), which is right for links that are never slower than those that it was chosen on.
 //!
-//! The bound never falls below what is usual for the prefetcher, nor does a window take more than a 32nd of local memory, as much as
-//! prefetched pages may wait in. It says how large windows may be; whether they are is told by use and waste, as before.
+//! The bound never falls below what is usual for the prefetcher, nor does a window take more than a 32nd of local
+//! memory, as much as prefetched pages may wait in. The bound limits the size of windows; use and waste decide the
+//! size, as before.
 
 use crate::{Bounded, Choice, PrefetchWindow, Prefetcher, Request, Thread};
 use hinterland_units::{LinkEstimate, PAGE_BYTES, PageNo};

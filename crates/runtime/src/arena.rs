@@ -1,10 +1,10 @@
 //! The library's own memory: the Rust allocator of everything in it.
 //!
-//! Not glibc's allocator: a signal handler of the program may interrupt that one, in the middle, and then touch far memory;
-//! serving the fault (in this thread on the inline path, for it on the monitor path) must not need a lock that the
-//! interrupted code holds. Invariant: whoever holds the lock here has the program's signals blocked and touches no far memory.
-//!
-//! The pager has no way on without memory: where a limit keeps the kernel from giving any, the program ends with words.
+//! Not glibc's allocator: a signal handler of the program may interrupt that one, in the middle, and then touch far
+//! memory; serving the fault (in this thread on the inline path, for it on the monitor path) must not need a lock that
+//! the interrupted code holds. Invariant: a thread that holds the lock here has the program's signals blocked and
+//! touches no far memory. The pager cannot continue without memory: where a limit makes the kernel refuse it, the
+//! program ends with a message.
 //!
 //! The allocator is dlmalloc (Doug Lea's, in the port of the Rust project), over mappings made by raw system calls.
 

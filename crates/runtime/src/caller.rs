@@ -1,5 +1,5 @@
-//! Who calls: what libc and ld.so allocate for themselves stays near. Not the copy of the program's array that qsort(3) makes: it is as
-//! large as that.
+//! Whether a call comes from libc or ld.so: memory that they allocate for themselves stays near. The copy of the
+//! program's array that qsort(3) makes is far, because it is as large as the array.
 //!
 //! An interposed function knows its caller by the return address. The executable segments of libc, ld.so, the libraries
 //! that older glibc split off, and this library itself are found once, before any memory is far. glibc and ld.so are

@@ -1,10 +1,11 @@
 //! Numbers for what a child needs, below a limit that the program lowers.
 //!
-//! A forked child opens a userfaultfd and some files of `/proc` of its own, under the numbers of those that it inherits from its
-//! parent. When a program lowers its limit on descriptors (`RLIMIT_NOFILE`) below our numbers, the parent's stay open, but the
-//! child could not use their numbers again; and the program may use up all those below, as a sandbox does on purpose. So the limit
-//! that the kernel is told is higher by the spares that are taken at that moment, just at the program's limit. They are in use, so
-//! the program gets `EMFILE` where it would natively, and it is shown the limit that it set. A child gives them up for its own.
+//! A forked child opens a userfaultfd and some files of `/proc` of its own, under the numbers of those that it inherits
+//! from its parent. When a program lowers its limit on descriptors (`RLIMIT_NOFILE`) below our numbers, the parent's
+//! stay open, but the child could not use their numbers again; and the program may use up all those below, as a sandbox
+//! does on purpose. So the limit that is set in the kernel is higher by the spares, which are taken at that moment,
+//! just at the program's limit. They are in use, so the program gets `EMFILE` where it would natively, and it is shown
+//! the limit that it set. A child gives them up for its own.
 //!
 //! Not hidden: `/proc/PID/limits`, the limit after exec, and limits set past libc, after which a child may not be served.
 

@@ -1,9 +1,10 @@
 //! Hinterland's own file descriptors survive programs that close everything.
 //!
-//! A protected descriptor is moved to a high number and registered; to the program that number looks as if it lay beyond its
-//! limit: closing it or duplicating onto it answers `EBADF`, and ranges are closed around it. Nothing is recorded by
-//! a refused call, so a vfork child, which shares memory but not the table of descriptors, disturbs nobody. Calls that libc
-//! makes inside itself (posix_spawn's in the child) are not seen; they happen in processes about to call exec.
+//! A protected descriptor is moved to a high number and registered; to the program that number looks as if it lay
+//! beyond its limit: closing it or duplicating onto it answers `EBADF`, and ranges are closed around it. Nothing is
+//! recorded by a refused call, so a vfork child, which shares memory but not the table of descriptors, changes nothing
+//! in its parent. Calls that libc makes inside itself (posix_spawn's in the child) are not seen; they happen in
+//! processes about to call exec.
 
 use libc::{c_int, c_uint};
 use std::io;

@@ -1,8 +1,9 @@
-//! Which pages of the far heap belong to extents that jemalloc keeps for reuse: what they hold is of no use, until one is reused. Those
-//! that leave meanwhile are neither compressed nor stored ([`hinterland_pager::Pager::freed`]).
+//! Which pages of the far heap belong to extents that jemalloc keeps for reuse: their content is unused until an extent
+//! is reused. Pages that leave meanwhile are neither compressed nor stored ([`hinterland_pager::Pager::freed`]).
 //!
-//! No hook of jemalloc's is called when an extent is freed, or reused before its time has come, so the linker puts these functions in the
-//! place of its own (`--wrap`, `build.rs`). An extent is marked before jemalloc may give it to somebody, and unmarked before somebody has it.
+//! No hook of jemalloc's is called when an extent is freed, or reused before its time has come, so the linker puts
+//! these functions in the place of its own (`--wrap`, `build.rs`). An extent is marked before jemalloc may allocate
+//! from it, and unmarked before an object in it is returned.
 //!
 //! Sources: jemalloc 5.3.1 `src/pac.c` (their callers), `src/extent.c`, `src/eset.c`, `src/base.c`, `include/jemalloc/internal/edata.h`.
 

@@ -1,10 +1,10 @@
 //! Forks: the child goes on with every page as it was, served by its own userfaultfd.
 //!
-//! glibc runs atfork handlers around every fork that a library call makes (fork, forkpty, daemon, …). The library registers
-//! its own before any other, so they are the innermost: the last to prepare and the first in parent and child. The
-//! constructors of the program's libraries run before ours, so the first registration of anybody brings ours.
-//! vfork and posix_spawn share the parent's memory and need nothing, except in a debugger (`vfork`). `_Fork`, `clone` and forks by `syscall` run no handlers
-//! and are interposed (`raw`).
+//! glibc runs atfork handlers around every fork that a library call makes (fork, forkpty, daemon, …). The library
+//! registers its own before any other, so they are the innermost: the last to prepare and the first in parent and
+//! child. The constructors of the program's libraries run before ours, so the first registration of any handler brings
+//! ours. vfork and posix_spawn share the parent's memory and need nothing, except in a debugger (`vfork`). `_Fork`,
+//! `clone` and forks by `syscall` run no handlers and are interposed (`raw`).
 
 #[cfg(not(feature = "local-only"))]
 pub(crate) mod id_words;

@@ -1,8 +1,8 @@
 //! The heap: what `malloc` and its family do, as safe Rust.
 //!
-//! An allocation is far when it is large enough for the heap mode and its caller is neither libc nor ld.so nor this library.
-//! Pointers are told apart by address: in the far range they are jemalloc's, else glibc's; so whatever was allocated
-//! before the library was ready is freed and resized correctly later.
+//! An allocation is far when it is large enough for the heap mode and its caller is neither libc nor ld.so nor this
+//! library. The address tells whose a pointer is: in the far range jemalloc's, else glibc's; so objects allocated
+//! before the library was ready are freed and resized correctly later.
 
 use crate::{caller, errno, interpose, jemalloc, large, libc_heap, profile, region_map, thread_vectors};
 use hinterland_abi::HeapMode;

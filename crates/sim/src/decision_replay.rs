@@ -1,8 +1,8 @@
 //! A decision log, replayed: the machine decides again what the pager of a run has decided, and must come to the same bytes.
 //!
 //! ```text
-//!   entry ──► what the pager was told ──────────────────────────► machine: policy, prefetcher, account, windows, caches, pages
-//!         └─► what it was answered (claims, pins, who was quicker) ──►│
+//!   entry ──► events that the pager got ────────────────────────► machine: policy, prefetcher, account, windows, caches, pages
+//!         └─► answers to it (claims, pins, which thread was first) ─►│
 //!         └─► what it decided ◄───────── the same bytes? ─────────────┘
 //! ```
 //!

@@ -1,4 +1,4 @@
-//! The gate that a fork closes: units of work pass through it, and a fork waits until nobody is inside.
+//! The gate that a fork closes: units of work pass through it, and a fork waits until no thread is inside.
 //!
 //! Unlike a lock it has no owner, so the child of a fork, where every other thread is gone, simply opens it again.
 //!

@@ -1,6 +1,6 @@
 //! A connection for the fault path, by TCP or a UNIX socket.
 //!
-//! Usable in a signal handler, on any stack and under the filter of the inline path: everything that the kernel is told of
+//! Usable in a signal handler, on any stack and under the filter of the inline path: all memory passed to the kernel
 //! lies on the heap, calls go by the trampoline, `errno` stays as it is, and nothing is allocated after `connect`.
 
 mod address;

@@ -1,4 +1,4 @@
-//! What stands between a program and a node: passes everything on, until it is told to misbehave.
+//! A proxy between a program and a node: it forwards all bytes until a test makes it misbehave.
 
 use hinterland_backend::{AnswerLimit, NodeAddress};
 use hinterland_wire::{

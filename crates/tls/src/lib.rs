@@ -1,12 +1,12 @@
-//! Who may connect: TLS 1.3 in which both sides prove who they are, by certificates or by a key that both have.
+//! Authentication: TLS 1.3 in which both sides authenticate themselves, by certificates or by a shared key.
 //!
 //! ```text
 //! --tls CERT,KEY --tls-ca CA   each side shows its certificate; the other demands that the CA has signed it (nodes: for their name)
 //! --key-file FILE              two Ed25519 key pairs are derived from the file, one for nodes and one for clients;
 //!                              each side shows its public key, and the other demands just that one (RFC 7250)
 //! ```
-//! Both are the same transport with other verifiers. Nothing is resumed, so every connection is proved anew: with what the files say then
-//! (`reloaded.rs`). This crate computes and reads files; it knows no sockets.
+//! Both are the same transport with other verifiers. No session is resumed, so every connection is authenticated anew,
+//! with the files' content at that time (`reloaded.rs`). This crate computes and reads files; it uses no sockets.
 
 #![forbid(unsafe_code)]
 

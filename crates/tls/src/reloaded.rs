@@ -5,8 +5,8 @@
 //! again (SIGHUP, a new attempt to connect) ─────────────────────────────────────────────────────────────────────► read
 //! read ──► fits together whole? ──► from now on in use      else: what was in use stays, and the caller learns why
 //! ```
-//! Files that are being written are left alone until two looks have seen the same: a certificate and its key are renewed one after the
-//! other. Whoever has begun with what was in use before goes on with it.
+//! Files that are being written are left alone until two looks have seen the same: a certificate and its key are
+//! renewed one after the other. A handshake that has begun goes on with the credentials that were in use.
 //!
 //! Source: stat(2). A file that another takes the place of (rename(2), a symbolic link that points elsewhere) has another inode.
 

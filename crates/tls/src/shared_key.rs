@@ -4,7 +4,7 @@
 //! file ──HKDF-SHA256, salt "hinterland shared key 1"──┬─ info "node" ───► Ed25519 key pair of all nodes
 //!                                                     └─ info "client" ─► Ed25519 key pair of all clients
 //! ```
-//! Two pairs, so that nobody can take what one side has proved for a proof of the other.
+//! Two pairs, so that one side's proof cannot be replayed as the other's.
 
 use crate::files::{CredentialError, Reader};
 use ring::hkdf::{HKDF_SHA256, Salt};

@@ -1,7 +1,7 @@
-//! For how long certificates are good, and what is said of those that are not, or not for long.
+//! The validity of certificates, and warnings about those that have expired or soon will.
 //!
-//! A certificate of one's own that has expired is no reason not to start: who connects finds out, and says so, and a renewed one is taken
-//! as soon as it lies there. So it is said, where it is seen: at the start, and when the time comes.
+//! An expired certificate of its own keeps no node or run from starting: its peers refuse it with a message, and a renewed
+//! one is loaded as soon as it is in place. So a warning is logged at the start, and when the certificate expires.
 //!
 //! Source: RFC 5280 §4.1.2.5 (the last second counts). A CA's own dates are not looked at by rustls when it checks what the CA has signed
 //! (RFC 5280 §6.1.1 leaves that open), but by others.

@@ -1,4 +1,4 @@
-//! Handshakes in memory: who gets through, who does not, and what is said about it.
+//! Handshakes in memory: which are accepted, which are refused, and the messages.
 
 use hinterland_tls::{
     ClientConnection, ClientCredentials, CredentialError, Look, NodeCredentials, ServerConnection, Sources, explain,

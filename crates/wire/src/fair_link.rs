@@ -1,12 +1,14 @@
-//! Whose turn it is on a link that several tenants share: each has an equal part of it, of that each of its programs, and of that each class.
+//! The next piece on a link that several tenants share: the link is divided equally among tenants, a tenant's part
+//! among its programs, a program's part among classes.
 //!
 //! ```text
 //!   tenants ── fair queueing ──► programs ── fair queueing ──► classes ── LinkScheduler ──► the oldest piece
 //! ```
 //!
-//! Start-time fair queueing (Goyal, Vin & Cheng 1996): a piece starts when the one before of the same row has ended, in the row's own time, but
-//! not before the piece that was sent last; the least start is next. So who asks for less than its part finds at most one piece before its own, and
-//! who asks for more pays with its own next ones. Among equals the more urgent goes first: a class that is a lie gains no more than that.
+//! Start-time fair queueing (Goyal, Vin & Cheng 1996): a piece starts when the one before of the same row has ended, in
+//! the row's own time, but not before the piece that was sent last; the least start is next. So a row that requests
+//! less than its part waits for at most one piece of the others, and a row that requests more delays its own next
+//! pieces. Among equals the more urgent class goes first: a client that claims a wrong class gains no more than that.
 //!
 //! Invariant: pieces of one program and class are sent in the order of their coming. No clock: times are arguments.
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! strict        demands, then prefetches, then write-back, then migration
-//! fixed:P       slots in turn, P % of the bytes for demands, whether or not anybody waits for them     (DaeMon §4.1)
+//! fixed:P       slots in turn, P % of the bytes for demands, whether or not a demand waits              (DaeMon §4.1)
 //! weighted:P    demands have P %, bulk the rest; what one leaves goes to the other
 //! auto          weighted, and P follows what demands wait
 //! ```

@@ -4,8 +4,9 @@
 //! entry:  u64 address, u16 granules, u16 0, u64 checksum        20 bytes
 //! data:   the granules that are named, in the order of their addresses, entry by entry
 //! ```
-//! The checksum is that of the whole page as it is afterwards. So a node that has applied the granules knows whether it has the page that
-//! the client has, and keeps the checksum for whoever reads it; a patch on another base than the client's changes nothing.
+//! The checksum is that of the whole page as it is afterwards. So a node that has applied the granules can compare its
+//! page with the client's, and keeps the checksum for later reads; a patch on another base than the client's changes
+//! nothing.
 //!
 //! Source: DaeMon §4.3, dirty lines that go out as lines.
 

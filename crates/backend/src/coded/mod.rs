@@ -6,9 +6,9 @@
 //! a load:    from the one shard that has the page; when it cannot: k other units, and arithmetic           (load)
 //! lost shards: what lay there is computed from the others and stored elsewhere, in the background          (repair)
 //! ```
-//! A page is one unit, whole: so a load of one page asks one node (Carbink §3.2; Hydra cuts pages, and asks k). Units are
-//! never overwritten. Who writes to a stripe again stores new units beside the old ones, and frees the old when the table
-//! names the new, so that at any moment what the table names is one consistent stripe.
+//! A page is one unit, whole: so a load of one page asks one node (Carbink §3.2; Hydra cuts pages, and asks k). Units
+//! are never overwritten. A second store to a stripe puts new units beside the old ones, and frees the old ones when
+//! the table names the new ones, so that the table names one consistent stripe at any moment.
 //!
 //! Stale pages, those that were freed while others of their stripe are in use, take room until their stripe is written again or ends. That
 //! is done as soon as a quarter more is stored than the pages in use need, and costs loads of the pages that stay.

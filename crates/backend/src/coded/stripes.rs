@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! location = stripe × k + data page
-//! stripe = k + m units, each `Zeros` (a data page that nobody stored), `Lost`, or at a place of its own at one node
+//! stripe = k + m units, each `Zeros` (a data page that was never stored), `Lost`, or at a place of its own at one node
 //! ```
 //! **Invariant**: the parity pages are those of what lies at the places of the data units, also of those that are *stale*: freed by
 //! the program and not written again. Places change while their stripe is held, and one thread holds a stripe at a time. A place

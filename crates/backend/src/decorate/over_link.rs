@@ -1,12 +1,13 @@
-//! Puts a link between the pager and a backend: what is asked for queues by priority, and each page takes its time.
+//! Puts a link between the pager and a backend: requests queue by priority, and each page takes its time.
 //!
 //! ```text
 //!   store, load ──► the pages enter the link's queue ──► the backend works ──► page by page: wait until it has arrived, `done`
 //! ```
 //!
-//! The queue is that of the simulator ([`Link`]), here in real time and without a thread: whoever waits works out what the link has
-//! sent until now, and when the page that it waits for will be there if nobody overtakes it. The backend's own work is done while
-//! the pages travel. The processes of a run share the link, where the ledger has room for it: each knows from there what the others send.
+//! The queue is that of the simulator ([`Link`]), here in real time and without a thread: a thread that waits computes
+//! what the link has sent until now, and when its page will arrive if no other request overtakes it. The backend's own
+//! work is done while the pages travel. The processes of a run share the link, where the ledger has room for it: each
+//! knows from there what the others send.
 
 use super::clock::{Clock, Monotonic};
 use super::{accepted, pass_on_but_forks, patched_bytes, stored_bytes};

@@ -1,5 +1,5 @@
-//! Bounds the bytes that pass each second, as a link would. A demand load overtakes: it waits for nobody, but what it
-//! takes is taken from the others.
+//! Bounds the bytes that pass each second, as a link would. A demand load overtakes: it does not wait, but its bytes
+//! are taken off the others' share.
 
 use super::clock::Monotonic;
 use super::{accepted, pass_on, patched_bytes, stored_bytes};

@@ -2,12 +2,13 @@
 //!
 //! ```text
 //!  fork ──► generation: the slots in use at that moment, and a pipe
-//!             write end: in the child, and in everybody it forks; never written to, gone with the last of them
-//!             read end:  in this process; end of file means that nobody reads those slots any more
+//!             write end: in the child, and in all processes that it forks; never written to, closed with the last of them
+//!             read end:  in this process; end of file means that no process reads those slots any more
 //! ```
-//! The kernel closes the ends of a process that is killed, so nothing is ever left behind, and nobody has to tell. An exec
-//! closes them, too: it gives the memory up that named the slots; and so does a process that gives its file up. This process keeps the write end of the newest generation
-//! until it looks (`gone`), so that forks with nothing stored in between share one.
+//! The kernel closes the ends of a process that is killed, so nothing is left behind, and no process has to report its
+//! end. An exec closes them, too, because it gives up the memory that named the slots; and so does a process that gives
+//! its file up. This process keeps the write end of the newest generation until it looks (`gone`), so that forks with
+//! nothing stored in between share one.
 
 use hinterland_sys::{confinement, descriptor};
 use std::os::fd::RawFd;

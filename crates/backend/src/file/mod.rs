@@ -7,9 +7,10 @@
 //! Demand loads have workers of their own, and while one is under way all others keep their queues shallow: one operation, or four of a migration,
 //! of which a switch rests for the program (`paths::duty_cycle`).
 //!
-//! **Fork.** Parent and child share the files that existed at the fork, for reading. The parent goes on writing to its file
-//! but not to slots that were in use at the fork: freed ones stay unused until the child and everybody who came out of it are
-//! gone (`fork_group`). The child opens a file of its own (the next index) at its first store. Rings are never shared.
+//! **Fork.** Parent and child share the files that existed at the fork, for reading. The parent goes on writing to its
+//! file but not to slots that were in use at the fork: freed ones stay unused until the child and all its descendants
+//! have ended (`fork_group`). The child opens a file of its own (the next index) at its first store. Rings are never
+//! shared.
 
 pub(crate) mod far_file;
 mod fork_group;

@@ -1,13 +1,13 @@
-//! Hedged loads: a page that the program waits for is asked of a second node when the first one is later than it mostly is, and whoever
-//! answers first is heard.
+//! Hedged loads: a page that the program waits for is also requested from a second node when the first is later than
+//! 95 % of its answers, and the first answer is used.
 //!
 //! ```text
 //! ask the first ──► 95th percentile of its answers ──► ask the second ──► take what comes first; the other answer is owed
 //! ```
-//! So a pause of a node, a lost packet or a queue there costs the program little more than what most loads take, and in the long run one
-//! load in twenty a second message: deferred hedged requests (Dean and Barroso, The Tail at Scale, 2013). The lane of the loser stays in
-//! step: what it owes is taken and thrown away before its next answer. As long as it owes, other nodes are preferred, and a ping
-//! finds out whether the node is still there (see `maintain`).
+//! So a pause of a node, a lost packet or a queue there costs the program little more than what most loads take, and in
+//! the long run one load in twenty a second message: deferred hedged requests (Dean and Barroso, The Tail at Scale,
+//! 2013). The lane with the later answer stays in step: it receives and discards the owed answer before its next one.
+//! As long as a node owes an answer, other nodes are preferred, and a ping checks that it is alive (see `maintain`).
 
 use super::lane::SlotRead;
 use super::link::Demand;

@@ -1,4 +1,4 @@
-//! Every pause, rate and bound of a pool. Programs get the defaults of [`Timing`]; who tests a pool gives it other values when it makes one.
+//! Every pause, rate and bound of a pool. Programs get the defaults of [`Timing`]; tests make pools with other values.
 
 use crate::node_error::ANSWER_LIMIT_DEFAULT;
 use hinterland_units::PAGE_BYTES;

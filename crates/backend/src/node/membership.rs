@@ -1,9 +1,10 @@
-//! Pools whose nodes come and go: who belongs to one is known elsewhere, and asked for now and then.
+//! Pools whose nodes come and go: a directory lists the members, and is read now and then.
 //!
-//! A node that joins is used as soon as it answers. A node that leaves is used for as long as it answers, because what it says is
-//! worth more than what is said of it: who leaves in good order has asked for its slabs before. Only when it is lost, too, it is not
-//! looked for any more, and another may take its place. In the same way a node whose name stands for another address by now is used at
-//! the old one for as long as it answers there: at both it might be one node, with two copies of a page.
+//! A node that joins is used as soon as it answers. A node that is off the list is used as long as it answers, because
+//! its answers are better evidence than the list: a node that leaves in good order has recalled its slabs before. Only
+//! when it is lost, too, reconnection ends, and another node may take its place. Likewise a node whose name has a new
+//! address is used at the old one as long as it answers there: both addresses might be one node, with two copies of a
+//! page.
 
 use super::member::NodeAddress;
 use super::returns::Returns;

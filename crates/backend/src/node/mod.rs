@@ -2,18 +2,18 @@
 //!
 //! ```text
 //! location = slot in the pool's slabs (slots) ──► replicas of the slab (table) ──► link: a session at a node, its lanes
-//! what links and table are to each other: the core, on which every room works         (slabs)
+//! links and table together: the core, on which every room works                       (slabs)
 //! loads from a node on this machine: a copy out of its memory                          (views)
 //! demand loads: lanes of their own, the thread that waits makes its own request        (load)
-//! a demand that is late: also asked of a second node, and whoever answers first is heard  (hedge)
+//! a demand that is late: also requested from a second node; the first answer is used   (hedge)
 //! loads of many pages: from all of their nodes at a time                               (load, transfer)
 //! stores: to every replica, several messages under way on each; durable when all answered  (store)
 //! new slabs: on as many nodes as there are replicas, or as stay and have room; of two chosen at random the one with more  (placement)
-//! what is stored in a row: spread over several slabs, in pieces                        (allocation, slots)
+//! consecutive stores: spread over several slabs, in pieces                             (allocation, slots)
 //! in the background, a step at a time: a thread of the pager's calls `maintain`        (maintenance)
 //!   nodes that were lost, or join and leave                                            (returns, membership)
-//!   nodes that loads pass by: asked for a sign of life                                 (pings)
-//!   what nodes want back; what would be lost with them is told to them                 (recalls, report)
+//!   nodes that no load uses: pinged                                                    (pings)
+//!   slabs that nodes recall; reports of the pages that would be lost with a node       (recalls, report)
 //!   slabs that lack a replica, or are wanted back: copied to other nodes               (rebuild)
 //! ```
 //! [`NodePool`] puts the rooms together (pool).

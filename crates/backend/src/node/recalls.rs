@@ -1,8 +1,8 @@
 //! Slabs that nodes want back, because they are drained or lend less than before: moved to other nodes of the pool.
 //!
 //! ```text
-//! asked now and then: what does the node want back? ──► a slab there is closed, and copied to another node like a lost replica
-//!     ──► the new replica takes the place of the old in the table ──► when nobody reads the old any more, it is returned
+//! now and then: what does the node recall? ──► a slab there is closed, and copied to another node like a lost replica
+//!     ──► the new replica takes the place of the old in the table ──► when no thread reads the old any more, it is returned
 //! ```
 //! Slabs without a page go back at once. Where no other node has room, the pages stay where they are: a node that refused a slab is
 //! not asked again for a while, and slabs for which no other is left wait, while others move.

@@ -1,10 +1,12 @@
-//! What this process tells its nodes of the copies of its pages, so that a node can say whether it may be removed now.
+//! Reports of this process to its nodes on the copies of its pages, so that a node can say whether it may be removed
+//! now.
 //!
 //! ```text
-//! the next nodes' turn ──► what has the table there? how many of these pages lie on other nodes that answered a short while ago? ──► Report
+//! the next nodes' turn ──► their slabs in the table ──► how many of these pages lie on other nodes that answered lately? ──► Report
 //! ```
-//! A slab that is leased and not in the table yet, or not any more, makes a report of its node say no: whoever leased it may enter it
-//! as the only replica at any moment. The node sees by the number of leases whether a report covers all slabs.
+//! A slab that is leased and not in the table yet, or not any more, makes a report of its node say no: the thread that
+//! leased it may enter it as the only replica at any moment. The node sees by the number of leases whether a report
+//! covers all slabs.
 
 use super::link::Link;
 use super::slabs::Slabs;

@@ -3,8 +3,8 @@
 //! ```text
 //! slab of the pool ──► replicas: (link, slab in that link's session), each on another node, with the same pages in the same slots
 //! ```
-//! **Invariant**: every live replica of a slab holds every page whose slot is in use and not being written. A replica whose link
-//! misses a write is gone before anybody could read it, because the link is lost with it.
+//! **Invariant**: every live replica of a slab holds every page whose slot is in use and not being written. A replica
+//! whose link misses a write is lost before a load can read it, because the link is lost with it.
 //!
 //! A slab is *fully replicated* when it has as many replicas as are wanted. As many of them as nodes stay and have room it needs to get
 //! pages; it is closed while a further replica is made, so what is copied does not change. Numbers of slabs are never used again.

@@ -5,12 +5,13 @@
 //! made:       after a write to the slab was answered
 //! taken away: before the first write to the slab after a fork, before the slab is given back, and with the link
 //! ```
-//! **Invariant**: what a view shows at a slot in use is what was written there last. After a fork parent and child have views of
-//! the same slabs, which stay right as long as nobody writes: the node gives who writes a copy, and the other keeps what both
-//! saw. So who is about to write gives its view up first and waits for the threads that are copying out of it: from then on the other
-//! process alone has what it shows, and may write to it. The answer to the write means that the copy is there, for a new view.
+//! **Invariant**: a view shows at a slot in use what was written there last. After a fork parent and child have views of the
+//! same slabs, which stay valid as long as neither writes: the node gives the writer a copy, and the other process keeps the
+//! old memory. So the writer drops its view before its first write, and waits for the threads that are copying out of it:
+//! from then on only the other process has that memory, and may write to it. The answer to the write means that the copy
+//! exists, for a new view.
 //!
-//! A view says nothing of the node's life. So at least one load in a second is a message.
+//! A view does not show whether the node is alive. So at least one load in a second is a message.
 
 use super::limits::VIEWS_MAX;
 use hinterland_sys::peer_memory::{PeerMemory, ReceivedFd};

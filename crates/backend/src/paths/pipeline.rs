@@ -1,12 +1,13 @@
-//! Pages leave a path that is dropped: a batch is read while the one before it is stored, so that all takes as long as the slower of both
-//! sides, where one of them waits.
+//! Empties a path that is dropped: a batch is read while the one before it is stored, so that the whole takes as long
+//! as the slower of both sides, where one of them waits for a device or node.
 //!
 //! ```text
 //! step 1:  read A · store A ∥ read B       step 2:  store B ∥ read C       step 3:  store C ∥ read D       …
 //! ```
-//! The read and the stores are parts of one batch over several paths (`batch`), nested in this thread in the order of all paths. Between two
-//! steps a batch is read and not stored: its rows are `moving`, its pages still at their old places, where loads find them, and who frees one
-//! marks its row dead. A fork in between clones rows and room alike, and both processes go on.
+//! The read and the stores are parts of one batch over several paths (`batch`), nested in this thread in the order of
+//! all paths. Between two steps a batch is read and not stored: its rows are `moving`, its pages still at their old
+//! places, where loads find them; freeing one marks its row dead. A fork in between clones rows and room alike, and
+//! both processes go on.
 
 use super::Paths;
 use super::batch::{Done, OverlappedLoad, Part, carry_out};

@@ -4,12 +4,12 @@
 //! store:  page ──seal(key, nonce)──► 4096 other bytes ──► backend ──► location;   key, nonce, tag ──► a table here, by location
 //! load:   location ──► backend ──► bytes ──open(key, nonce, tag)──► the page, or damage
 //! ```
-//! What opens a page stays here, so a page is as long as before, and whoever keeps it can neither read it nor give back another
-//! one: a changed page, an older one and one of another place are all not what the nonce and tag of this location say. Such a
-//! page is asked for again elsewhere (`repair`); without another copy its load fails.
+//! Key, nonce and tag stay in this process, so a page is as long as before, and the node or disk that stores it can
+//! neither read it nor return another one: a changed page, an older one and one of another place do not match the nonce
+//! and tag of this location. Such a page is requested from another copy (`repair`); without one its load fails.
 //!
-//! **Fork.** The child draws a key of its own before it seals anything, and opens what was sealed before with the keys that it
-//! inherited. A program that is executed has another address space: it begins with a key of its own.
+//! **Fork.** The child draws a key of its own before it seals anything, and opens what was sealed before with the keys
+//! that it inherited. After an exec the new program draws a key of its own.
 //!
 //! Source: NIST SP 800-38D (GCM, deterministic nonces §8.2.1).
 

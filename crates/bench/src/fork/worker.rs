@@ -1,5 +1,5 @@
-//! The process that forks: it fills its data, then forks each time that it is told to, and at last keeps a child while it
-//! rewrites what the two share.
+//! The process that forks: it fills its data, then forks on each command, and at last keeps a child while it rewrites
+//! the pages that the two share.
 
 use crate::worker::content::{Content, PAGE_WORDS};
 use hinterland_units::PAGE_BYTES;

@@ -1,5 +1,5 @@
-//! What the loss of a node costs a reader that loads pages all the time: its longest load where every page has a replica, and where none
-//! has, the time until it is told. And what it costs that a node pauses again and again.
+//! The cost of losing a node for a reader that loads pages all the time: its longest load where every page has a
+//! replica, and where none has, the time until its load fails. And the cost of a node that pauses again and again.
 
 use super::CAPACITY_BYTES;
 use super::pool::Filled;

@@ -1,4 +1,4 @@
-//! Swap areas: the header that `mkswap` writes, swapon, and who swaps already.
+//! Swap areas: the header that `mkswap` writes, swapon, and the areas in use.
 //!
 //! The header is the kernel's `union swap_header` (include/linux/swap.h): at byte 1024 version, last page and number of bad
 //! pages, each a native u32; at the end of the first page the signature.

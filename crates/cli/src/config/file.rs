@@ -1,7 +1,7 @@
 //! The settings file: TOML with the flags' names.
 //!
-//! `--config` (or `HINTERLAND_CONFIG`) must exist; the default place, `$XDG_CONFIG_HOME/hinterland/config.toml`, may not.
-//! The working directory is not searched: a settings file that comes with somebody's data must not steer a run.
+//! `--config` (or `HINTERLAND_CONFIG`) must exist; the default place, `$XDG_CONFIG_HOME/hinterland/config.toml`, may
+//! not. The working directory is not searched: a settings file that comes with foreign data must not steer a run.
 
 use crate::error::Error;
 use crate::toml_error;

@@ -4,9 +4,9 @@
 //! accepted ─► a request is read ─► answered at once ───────────────────────────► the answer is written ─► the next request …
 //!                                └► names are looked up ─► waits for the run's processes ─┘
 //! ```
-//! Nothing here blocks: the launcher's loop polls the descriptors, and `serve` does what can be done. Requests, answers, clients and
-//! times are bounded; a client that exceeds one is told so, if it reads, and its connection ends. One that goes away
-//! while it waits takes back nothing.
+//! Nothing here blocks: the launcher's loop polls the descriptors, and `serve` does what can be done. Requests,
+//! answers, clients and times are bounded; a client that exceeds a bound gets an error, if it reads, and its connection
+//! ends. One that disconnects while it waits does not revert its change.
 
 use super::message::{ANSWER_BYTES_MAX, Answer, Behind, Change, REQUEST_BYTES_MAX, Request, Status, Verb};
 use super::socket_path::{Bound, peer};

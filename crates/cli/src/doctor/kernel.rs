@@ -1,4 +1,4 @@
-//! The kernel: its version, userfaultfd and its features, io_uring, and who stands in between.
+//! The kernel: its version, userfaultfd and its features, io_uring, and layers that forbid them (seccomp, containers).
 
 use super::Check;
 use crate::host::Host;

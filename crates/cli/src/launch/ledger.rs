@@ -1,6 +1,5 @@
-//! The launcher's side of the ledger.
-//!
-//! Rows are found without touching the others: `SEEK_DATA` names the pages that somebody wrote.
+//! The launcher's side of the ledger. Rows are found without touching the others: `SEEK_DATA` names the pages that were
+//! written.
 
 use super::segment::Segment;
 use crate::error::Error;

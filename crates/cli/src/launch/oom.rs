@@ -1,6 +1,6 @@
-//! Whether the kernel killed a process of the run because memory was used up: a kill by SIGKILL leaves no words of its own.
+//! Whether the kernel's OOM killer killed a process of the run: SIGKILL itself leaves no message.
 //!
-//! The kernel counts such kills for each cgroup; whoever looks before and after a run sees those that came between.
+//! The kernel counts OOM kills for each cgroup; the launcher compares the counts before and after the run.
 
 use crate::host::{Host, MemoryEvents};
 use crate::report::Ending;

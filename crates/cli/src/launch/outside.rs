@@ -1,9 +1,10 @@
-//! Memory outside the budget: processes of the run that nobody manages, and parts of managed ones.
+//! Memory outside the budget: unmanaged processes of the run, and unmanaged parts of managed ones.
 //!
-//! A program that starts others without the run's environment, as another user or as set-user-id programs takes them out of
-//! Hinterland's hands; so does a static one. The launcher is the subreaper of the run, so it finds them all the same: about once a
-//! second it looks at its descendants, and names each that has held more than [`PROCESS_MIN`] of anonymous memory for a second. Of a
-//! managed process it names what is not managed when that is more than a tenth of the budget, and more than the same.
+//! Programs that are started without the run's environment, as another user, as set-user-id programs, or that are
+//! static, cannot be managed. The launcher is the subreaper of the run, so it finds them all the same: about once a
+//! second it looks at its descendants, and names each that has held more than [`PROCESS_MIN`] of anonymous memory for a
+//! second. Of a managed process it names what is not managed when that is more than a tenth of the budget, and more
+//! than the same.
 
 use crate::process::{self, Image, ProcessMemory};
 use crate::program::{self, Verdict};

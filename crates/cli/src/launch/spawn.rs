@@ -5,8 +5,9 @@
 //! the case that the launcher died in between. What the program leaves behind becomes the launcher's child
 //! (PR_SET_CHILD_SUBREAPER), so that the launcher sees the end of the last of them.
 //!
-//! The child borrows the launcher's memory until it calls exec (clone(2), CLONE_VM and CLONE_VFORK, as posix_spawn(3) does), because
-//! to copy page tables that nobody uses costs more than the rest of a start. It makes system calls only, on a stack of its own.
+//! The child borrows the launcher's memory until it calls exec (clone(2), CLONE_VM and CLONE_VFORK, as posix_spawn(3)
+//! does), because copying page tables that the child never uses costs more than the rest of a start. It makes system
+//! calls only, on a stack of its own.
 
 use super::signals::{Inherited, Signals};
 use crate::args::RunArgs;

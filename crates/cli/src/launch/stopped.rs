@@ -1,4 +1,4 @@
-//! The launcher is stopped with its program, and goes on with it, also when nobody continues the launcher itself.
+//! The launcher stops with its program, and goes on with it, also when only the program is continued.
 //!
 //! A shell continues the whole group; a debugger, a job scheduler or `kill -CONT` may continue the program alone. A stopped launcher
 //! cannot see that, so a small process watches both while it is stopped, and continues the launcher when the program is not stopped

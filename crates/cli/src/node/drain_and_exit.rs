@@ -1,7 +1,7 @@
-//! The end of a node that programs can still empty: it drains before it goes.
+//! The end of a node that programs can still empty: it drains before it exits.
 //!
-//! It waits where a session holds pages that can move to other nodes, until the node is empty, its time is over, nothing has moved for a
-//! while, or somebody sends a second signal. Where nothing can move it goes at once.
+//! It waits where a session holds pages that can move to other nodes, until the node is empty, its time is over,
+//! nothing has moved for a while, or a second signal arrives. Where nothing can move it exits at once.
 
 use hinterland_node::Node;
 use hinterland_units::ByteCount;

@@ -1,8 +1,8 @@
 //! Programs that the kernel starts in secure-execution mode (`AT_SECURE`): the loader then ignores LD_PRELOAD.
 //!
 //! Source: `security/commoncap.c` (`cap_bprm_creds_from_file`), ld.so(8). Rights are raised when the file is set-uid or
-//! set-gid for somebody else, or carries capabilities and the user is not root; never on a nosuid mount or under
-//! no_new_privs.
+//! set-gid for another user or group, or carries capabilities and the user is not root; never on a nosuid mount or
+//! under no_new_privs.
 
 use nix::sys::prctl::get_no_new_privs;
 use nix::sys::statvfs::{FsFlags, statvfs};

@@ -1,4 +1,4 @@
-//! The replays, as many at a time as there are processors; how far they are is told on a terminal.
+//! The replays, as many at a time as there are processors, with a progress line on a terminal.
 
 use super::combinations::Combination;
 use crate::error::tell;

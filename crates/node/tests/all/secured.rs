@@ -1,4 +1,5 @@
-//! Nodes and programs that prove who they are: the contract over TLS, and who is turned away, with which words on both sides.
+//! Nodes and programs with credentials: the contract over TLS, and refused connections, with the messages on both
+//! sides.
 
 use hinterland_backend::{Backend, OpenOptions, Priority, open_with};
 use hinterland_node::{Listening, Options, SLAB_BYTES};

@@ -1,7 +1,8 @@
 //! What a process needs of the shared budget, and what it shares with others: the evictor samples both now and then.
 //!
-//! A process that pages could use all that it manages; one that computes needs what it has; one that sleeps needs less and less.
-//! What is needed is told by arrivals and processor time alone, with the time as an argument: the rules are tested in virtual time.
+//! A process that pages could use local memory for all of its managed pages; one that computes needs what it has; the need
+//! of one that sleeps shrinks. It is computed from arrivals and processor time alone, with the time as an argument: the
+//! rules are tested in virtual time.
 
 use super::SharedBudget;
 use crate::account::Account;

@@ -1,5 +1,5 @@
-//! The rules by which processes share a budget, in virtual time: several simulated processes over one ledger in memory. No threads,
-//! no clock: a tick is ten virtual milliseconds, and who works in it is a line of the test.
+//! The rules by which processes share a budget, in virtual time: several simulated processes over one ledger in memory.
+//! No threads, no clock: a tick is ten virtual milliseconds, and a line of the test says which processes work in it.
 
 use super::demand::Demand;
 use super::*;

@@ -1,4 +1,4 @@
-//! Who is inside the gate: a count, and a bit that keeps newcomers out.
+//! The threads inside the gate: a count, and a bit that keeps newcomers out.
 
 use super::atomic::{AtomicU32, Ordering::SeqCst};
 use std::marker::PhantomData;

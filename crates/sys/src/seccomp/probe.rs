@@ -1,8 +1,8 @@
 //! Whether the filter is there already: a program started by exec inherits it, and must not stack another on top.
 //!
-//! The probe is `fcntl(-1, F_GETFD, MARK)`. Without the filter the kernel says `EBADF` and looks no further; the filter
-//! answers with its stamp, an error number that no system call returns. The stamp depends on the filter's rules, so a filter
-//! of another version of Hinterland is told apart. No signal is involved: a probe that traps would need a handler and an
+//! The probe is `fcntl(-1, F_GETFD, MARK)`. Without the filter the kernel returns `EBADF` at once; the filter answers
+//! with its stamp, an error number that no system call returns. The stamp depends on the filter's rules, so a filter of
+//! another version of Hinterland has another one. No signal is involved: a probe that traps would need a handler and an
 //! unblocked SIGSYS before anything else is set up.
 
 use std::hash::Hasher;

@@ -1,5 +1,5 @@
-//! Cases that others have met (`hinterland_tests::field`): each on both fault paths, as root and as somebody without rights. What happens is
-//! exactly what the table says.
+//! Cases reported by others (`hinterland_tests::field`): each on both fault paths, as root and as a user without
+//! privileges. The outcome is exactly that of the table.
 
 use anyhow::{Context, Result, ensure};
 use hinterland_tests::field::{Case, KINDS, Outcome, Proof, WAYS, Way};

@@ -1,5 +1,5 @@
-//! Memory outside the budget is named at once, with why: processes that nobody manages, and parts of managed ones. With `--strict`
-//! it ends the run.
+//! Memory outside the budget is named at once, with the reason: unmanaged processes, and unmanaged parts of managed
+//! ones. With `--strict` it ends the run.
 
 use anyhow::{Result, ensure};
 use hinterland_tests::launch::{Ended, Launch, Running, c_program};

@@ -1,5 +1,5 @@
-//! What becomes of single pages: locked, dropped by a raw call, zero, freed, read again and again; and of those of a program that nobody
-//! asked to manage.
+//! Single pages: locked, dropped by a raw call, zero, freed, read again and again; and those of a program that is not
+//! to be managed.
 
 use anyhow::{Result, ensure};
 use hinterland_tests::frozen::mappings_bytes;

@@ -1,4 +1,5 @@
-//! A node that misbehaves where nobody else has the pages: loads end, and those that fail name it, and never give wrong bytes.
+//! A node that misbehaves where no other node has the pages: loads end, and those that fail name it, and never give
+//! wrong bytes.
 
 use super::{Cluster, Mode, SLAB_PAGES, Stored, TIMING};
 use hinterland_backend::{Backend as _, LoadError, Location, Priority, Timing};

@@ -1,5 +1,5 @@
-//! Hostile neighbours of a pool: whoever can connect to its nodes says half a request, nonsense or lengths beyond all bounds, greets and
-//! stands still, or leaves in the middle of a word, all the time.
+//! Hostile clients beside a pool: they send its nodes half requests, nonsense or lengths beyond all bounds, stop after
+//! the handshake, or disconnect in the middle of a word, all the time.
 
 use super::address;
 use hinterland_node::{BUFFERS_BYTES_MAX, Listening, raise_descriptor_limit};

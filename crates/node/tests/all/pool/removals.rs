@@ -1,4 +1,4 @@
-//! Whether a node may be removed now: who says yes is killed at that moment, and no page is lost.
+//! Whether a node may be removed now: a node that says yes is killed at that moment, and no page is lost.
 
 use super::patches::Changing;
 use super::schedules::{PoolFeatures, play};

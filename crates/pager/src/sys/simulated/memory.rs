@@ -1,7 +1,7 @@
 //! The memory of a simulated machine: which pages of its regions have a frame, and what the kernel knows of each.
 //!
-//! The content of a page is real memory, at the page's real address: the pager reads slots in place. What of it is nobody's holds junk, so that
-//! a page that was read where there was none is found.
+//! The content of a page is real memory, at the page's real address: the pager reads slots in place. Pages without a
+//! frame hold junk, so that a read of a missing page is detected.
 
 use hinterland_sys::Mapping;
 use hinterland_units::PAGE_BYTES;

@@ -2,7 +2,7 @@
 //! seed at every step. So a seed replays a whole run.
 //!
 //! ```text
-//!   program threads ── load, store, system calls ─┐                          ┌─ memory: frames, protection, who waits in a fault
+//!   program threads ── load, store, system calls ─┐                          ┌─ memory: frames, protection, threads in a fault
 //!   the pager's own threads ── crate::sys ────────┴─► calls ──► turns (seed) ┴─ clock: moves with the steps, jumps when all sleep
 //! ```
 //! A *step* is a call on the machine, a word that threads share (`watched::atomic`), a lock, or a point of `schedule`. Between two steps no

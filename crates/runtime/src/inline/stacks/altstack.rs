@@ -1,8 +1,9 @@
-//! The alternate signal stack: what the program set, what it is told, and where its handlers run.
+//! The alternate signal stack: the one that the program set and reads back, and the place where its handlers run.
 //!
-//! The kernel has ours, for as long as the thread has one: every signal frame begins there, so that none needs a page that is
-//! not there. The frame for a handler of the program's is then moved to where the kernel would have put it (`placed_for`): with
-//! `SA_ONSTACK` to the stack that the program set, if that has room for it. A program that asks is told what it set.
+//! The kernel has ours, for as long as the thread has one: every signal frame begins there, so that none needs a page
+//! that is not there. The frame for a handler of the program's is then moved to where the kernel would have put it
+//! (`placed_for`): with `SA_ONSTACK` to the stack that the program set, if that has room for it. sigaltstack(2) returns
+//! to the program the stack that it set.
 
 use super::super::signals::action::KernelAction;
 use super::super::thread::Thread;

@@ -1,4 +1,4 @@
-//! Rows 260 to 335, and 424 to 469: the numbers between are of nobody.
+//! Rows 260 to 335, and 424 to 469: the numbers between are unused.
 
 use super::shorthand::*;
 
