@@ -1,7 +1,8 @@
-//! Modelled links that the processes of a run share: which processes use each, and until when. Each process keeps its
-//! own queue. In its row it publishes for each direction from when until when its demands, and its bulk, are expected
-//! to wait or be sent; the others count it for that time. So nothing is locked, and the row of a killed process expires
-//! by itself.
+//! Modelled links that the processes of a run share: which processes use each, and until when.
+//!
+//! Each process keeps its own queue. In its row it publishes for each direction from when until when its demands, and
+//! its bulk, are expected to wait or be sent; the others count it for that time. So nothing is locked, and the row of a
+//! killed process expires by itself.
 //!
 //! Nothing depends on a row being right: of two processes that write the same one, one is not counted for a moment.
 

@@ -9,9 +9,10 @@
 //! Then no more threads work than there are processors, or one for each tenant, and the kernel divides the processors
 //! evenly among them. At its bound a tenant's most urgent request goes first, of those the oldest; one that has waited
 //! for `OLD` is as urgent as any, because a client takes a silent node for lost. A lane that goes on working may
-//! overtake its equals: handing a permit to a sleeping thread costs more than the request. **Invariant**: a thread with
-//! a permit waits for no connection, and requests wait for permits of their own tenant only. There is no global lock:
-//! tenants share one counter.
+//! overtake its equals: handing a permit to a sleeping thread costs more than the request.
+//!
+//! **Invariant**: a thread with a permit waits for no connection, and requests wait for permits of their own tenant
+//! only. There is no global lock: tenants share one counter.
 
 use hinterland_wire::Priority;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};

@@ -3,8 +3,10 @@
 //! As long as fewer pages than half of the smallest budget were ever made accessible, nothing is evicted, whatever the
 //! budget. A process without a second thread makes its system calls faster: the kernel looks files up without counting
 //! references, and libc leaves cancellation out. A fault cannot start a thread, being a signal handler; a call that
-//! makes memory accessible can. Once a process of the run has tried to read or write another one's memory, the evictors
-//! of all processes start as soon as memory is made accessible, because they answer pin requests (`pin_requests`).
+//! makes memory accessible can.
+//!
+//! Once a process of the run has tried to read or write another one's memory, the evictors of all processes start as
+//! soon as memory is made accessible, because they answer pin requests (`pin_requests`).
 //!
 //! A child of vfork shares this memory: a thread that it started would end with its exec, and is left to the parent.
 

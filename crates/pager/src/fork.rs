@@ -9,10 +9,12 @@
 //!
 //! While the gate is closed no page is busy, so the child finds a consistent table. Between the fork and the
 //! registration the child's missing pages would read as zero: the child must not touch far memory before `begin_child`
-//! returns. **Unannounced forks.** At all other times the range is marked `MADV_DONTFORK`. A child that was made by a
-//! `syscall` instruction of the program's own has no far memory at all, and dies where it touches some, with SIGSEGV;
-//! it can not read zeros. The marks of the whole range come off in `freeze` and on again afterwards, in parent and
-//! child: 0.2 to 0.3 µs each time for each of the kernel's mappings in it (decision 0014).
+//! returns.
+//!
+//! **Unannounced forks.** At all other times the range is marked `MADV_DONTFORK`. A child that was made by a `syscall`
+//! instruction of the program's own has no far memory at all, and dies where it touches some, with SIGSEGV; it can not
+//! read zeros. The marks of the whole range come off in `freeze` and on again afterwards, in parent and child: 0.2 to
+//! 0.3 µs each time for each of the kernel's mappings in it (decision 0014).
 
 use crate::evict_hints::EvictHints;
 use crate::evictor_start::EvictorStart;

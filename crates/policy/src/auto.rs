@@ -11,16 +11,19 @@
 //!   objects of 8 pages:  S(1) = … = S(8), S(9) = 0        7 pages at the first fault
 //!   random pages:        S(2) ≪ S(1)                      none
 //! ```
-//! * Three quarters instead of one, where a load is quick and the program has few processors (`be_sparing`): an unused page
-//!   then takes processor time of the program, and a page that was not prefetched costs little more than one that was.
+//!
+//! * Three quarters instead of one, where a load is quick and the program has few processors (`be_sparing`): an unused
+//!   page then takes processor time of the program, and a page that was not prefetched costs little more than one that
+//!   was.
 //!
 //! A region is for runs while those of 2 to 63 pages make a quarter of the pages that are seen in it, and more than
 //! longer ones do. Of every fourth run all pages stay unmapped, so that its length is seen, however often it asks; of
 //! the others the last one of a window does, and their lengths do not count. A run of 64 pages is handed to the
-//! streams. Where nothing is regular neither fetches anything. Unused pages are charged to the part that requested
-//! them: the streams, or the runs of a region. While its lengths are right, at least a quarter of the pages that its
-//! runs request is used; where it is less than half of that, the lengths are forgotten, and the region begins anew with
-//! streams.
+//! streams. Where nothing is regular neither fetches anything.
+//!
+//! Unused pages are charged to the part that requested them: the streams, or the runs of a region. While its lengths
+//! are right, at least a quarter of the pages that its runs request is used; where it is less than half of that, the
+//! lengths are forgotten, and the region begins anew with streams.
 
 mod lengths;
 #[cfg(test)]

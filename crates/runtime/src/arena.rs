@@ -3,8 +3,9 @@
 //! Not glibc's allocator: a signal handler of the program may interrupt that one, in the middle, and then touch far
 //! memory; serving the fault (in this thread on the inline path, for it on the monitor path) must not need a lock that
 //! the interrupted code holds. Invariant: a thread that holds the lock here has the program's signals blocked and
-//! touches no far memory. The pager cannot continue without memory: where a limit makes the kernel refuse it, the
-//! program ends with a message.
+//! touches no far memory.
+//!
+//! The pager cannot continue without memory: where a limit makes the kernel refuse it, the program ends with a message.
 //!
 //! The allocator is dlmalloc (Doug Lea's, in the port of the Rust project), over mappings made by raw system calls.
 

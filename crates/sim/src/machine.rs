@@ -9,8 +9,10 @@
 //!
 //! Each of the three does one thing at a time and waits for at most one request on the link; so what happens next is
 //! the earliest of three times, and the order of equal times is fixed. The same trace, setup and seed give the same
-//! figures. Policies, prefetchers and the arbiter are the runtime's own, and so are all decisions
-//! ([`hinterland_paging`]); the order and the times of the threads' steps are modelled.
+//! figures.
+//!
+//! Policies, prefetchers and the arbiter are the runtime's own, and so are all decisions ([`hinterland_paging`]); the
+//! order and the times of the threads' steps are modelled.
 
 use crate::answers::Answers;
 use crate::page::{Marks, Page, State};

@@ -1,6 +1,8 @@
 //! Loads: a page comes from the replica that answers fastest, and from another when that one fails, is late, or sends
-//! other bytes. A demand fetch goes to one node, and to a second one when the first is later than 95 % of its answers
-//! (see `hedge`). A prefetch goes to all nodes of its pages at once.
+//! other bytes.
+//!
+//! A demand fetch goes to one node, and to a second one when the first is later than 95 % of its answers (see `hedge`).
+//! A prefetch goes to all nodes of its pages at once.
 
 use super::hedge::hedged_load;
 use super::lane::SlotRead;

@@ -1,5 +1,6 @@
-//! The launcher's side of the ledger. Rows are found without touching the others: `SEEK_DATA` names the pages that were
-//! written.
+//! The launcher's side of the ledger.
+//!
+//! Rows are found without touching the others: `SEEK_DATA` names the pages that were written.
 
 use super::segment::Segment;
 use crate::error::Error;

@@ -1,8 +1,10 @@
 //! The pages of the far range, and the few operations that all work on them consists of: find a page by its address,
 //! look at its entry, complete it, wake the threads that wait for it, ask the kernel.
 //!
-//! A thread that works on a page owns it (`owned`). Their dependencies are here, too: the fault path, the gate that
-//! every unit of work enters, the row of figures, and the end of a program whose pages cannot be served.
+//! A thread that works on a page owns it (`owned`).
+//!
+//! Their dependencies are here, too: the fault path, the gate that every unit of work enters, the row of figures, and
+//! the end of a program whose pages cannot be served.
 
 #[cfg(all(test, feature = "loom"))]
 mod interleavings;

@@ -1,5 +1,6 @@
-//! Threads of a simulation take turns: one runs at a time. Which one goes on is drawn from the seed at each step. A
-//! thread that waits registers its condition; the thread that makes it true makes the waiter runnable. When no thread
+//! Threads of a simulation take turns: one runs at a time. Which one goes on is drawn from the seed at each step.
+//!
+//! A thread that waits registers its condition; the thread that makes it true makes the waiter runnable. When no thread
 //! is runnable, time advances to the next moment for which a thread waits. When there is none, or the program makes no
 //! progress for long, the simulation has failed.
 

@@ -1,6 +1,8 @@
-//! Objects other than libc that make system calls by the instruction itself. The filter sees memory in the arguments of
-//! such a call. It sees neither memory behind pointers, nor a signal mask that the call sets, nor a process that it
-//! makes: a program with such a call gets the monitor path. Objects that are loaded later are not checked.
+//! Objects other than libc that make system calls by the instruction itself.
+//!
+//! The filter sees memory in the arguments of such a call. It sees neither memory behind pointers, nor a signal mask
+//! that the call sets, nor a process that it makes: a program with such a call gets the monitor path. Objects that are
+//! loaded later are not checked.
 //!
 //! Looks at all text of the program: about a millisecond for each 20 MiB. The first call that is found ends the search.
 
