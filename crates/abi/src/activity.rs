@@ -1,4 +1,5 @@
-//! What the prefetcher saw of a single thread, or in a single region: one row of the ledger for each of the busiest.
+//! Requests of a single thread, or in a single region, as the prefetcher saw them: one row of the ledger for each of
+//! the busiest.
 
 use crate::Counter;
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,5 +1,6 @@
-//! How files of the launcher's reach processes that cannot open them by its path: it sends them over a UNIX socket to processes of the run
-//! that connect, each beside one byte that says what it is, and closes the connection. Nothing is asked, so it waits for none of them.
+//! Handover of the launcher's files to processes that cannot open them by its path: it sends them over a UNIX socket to
+//! processes of the run that connect, each with one byte for its kind, and closes the connection. The client sends no
+//! request, so the launcher waits for none.
 
 /// A file that is handed over; the byte that it comes with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,4 +1,4 @@
-//! What the hints of one place in the program led to: a row of the ledger for each of the first ones.
+//! The effect of the hints of one place in the program: a row of the ledger for each of the first places.
 
 use crate::{Counter, Text};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};

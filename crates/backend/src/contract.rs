@@ -1,4 +1,4 @@
-//! The contract between the pager and whatever keeps pages.
+//! The contract between the pager and its backends.
 
 use crate::node_error::NodeError;
 use hinterland_units::{ByteCount, PAGE_BYTES, PageBytes};

@@ -1,4 +1,4 @@
-//! What a lane is served over: a connection, or TLS over one.
+//! The channel of a lane: a connection, or TLS over one.
 //!
 //! A client has `Options::handshake_limit` for a handshake as a whole, however it trickles, then as long for its hello, and at most one of the protocol's
 //! messages in memory: rustls bounds a handshake message at 64 KiB. What a lane needs otherwise it gets afterwards.

@@ -1,4 +1,4 @@
-//! Whether the node may be removed now: what the programs that use it say of the copies of their pages.
+//! Whether the node may be removed now, by the reports of its programs on the copies of their pages.
 //!
 //! ```text
 //! program: "what I have here lies elsewhere, too" (Report) ──► session: holds for a few seconds, and until it leases a further slab

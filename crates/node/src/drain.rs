@@ -1,4 +1,4 @@
-//! A drain, or a node that lends less, that comes to a halt: whom it waits for is said in the log.
+//! A stalled drain or resize: the log names the sessions that it waits for.
 
 use crate::node::Node;
 use crate::slab::SLAB_BYTES;

@@ -1,11 +1,12 @@
-//! What is sent next on the node's link, and when: no more is given to the kernel than keeps the link busy, so that what comes later finds no queue
-//! that the node cannot order.
+//! The next piece on the node's link, and its time: the kernel gets no more bytes than keep the link busy, so that
+//! later pieces find no queue that the node cannot order.
 //!
 //! ```text
 //!   lanes ──► FairLink ──► at most BACKLOG ahead of the link ──► sockets ──► link
 //! ```
 //!
-//! The link is a rate that the operator says, and its state one number: when all that was granted has left. Pure: times are arguments.
+//! The link is a rate that the operator states, and its state one number: the time when all granted bytes have left.
+//! Pure: times are arguments.
 
 use hinterland_wire::{Channel, FairLink, LinkShare, Priority};
 

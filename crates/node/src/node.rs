@@ -1,4 +1,4 @@
-//! The node as a whole: its sessions, and what is said about it.
+//! The node as a whole: its sessions, and its status.
 
 use crate::admission::Processors;
 use crate::drain::Progress;

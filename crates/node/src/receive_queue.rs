@@ -1,4 +1,4 @@
-//! What has arrived of a lane's requests and is not served yet.
+//! The received bytes of a lane's requests that are not served yet.
 
 use crate::connection::Connection;
 use crate::lane::{Lane, LaneError};

@@ -1,4 +1,4 @@
-//! What a lane says leaves here: at once or, where the link is shared in turns, in its turns (`egress.rs`).
+//! Sends the replies of a lane: at once or, where replies take turns on the link, in its turns (`egress.rs`).
 
 use crate::connection::Connection;
 use crate::egress::Egress;

@@ -1,10 +1,10 @@
-//! What a node spends on connections that have not said a whole request: bounded memory, and a bounded time before they join a session.
+//! Bounds on connections without a complete request: their memory, and their time before they join a session.
 //!
-//! A lane waits for its next request with a few hundred bytes. For a longer one it takes a buffer out of a pool, and gives it back when the
-//! request is served. When the pool is empty, a connection that holds a buffer and stands still makes room; lanes that have said a whole
-//! long request before come first, then those that came last. So of 4096 clients that each hold half a request none keeps another one
-//! from memory for long. A client that only is slow keeps its place, and so does one that was stopped in the middle of a request, unless
-//! memory runs out.
+//! A lane waits for its next request with a few hundred bytes. For a longer one it takes a buffer out of a pool, and
+//! gives it back when the request is served. When the pool is empty, a connection that holds a buffer without progress
+//! is closed; of the waiting lanes those with an earlier complete long request get a buffer first, then those that came
+//! last. So of 4096 clients that each hold half a request none keeps another one from memory for long. A slow client
+//! keeps its place, and so does one that was stopped in the middle of a request, unless memory runs out.
 
 use hinterland_wire::{CONTROL_BYTES_MAX, DATA_BYTES_MAX, HEADER_BYTES};
 use memmap2::MmapMut;

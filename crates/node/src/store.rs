@@ -1,4 +1,4 @@
-//! What may be lent, and to whom: counted before memory is taken.
+//! Capacity and quotas: slabs are counted before their memory is taken.
 
 use crate::admission::Admission;
 use std::sync::Arc;

@@ -1,8 +1,9 @@
-//! How a thread waits for what another one will have done in a moment, and of which it is not told: it looks again and again.
+//! Backoff: how a thread waits for a short step of another one without a wake-up. It polls.
 //!
-//! Between the first looks it yields: mostly the other thread runs on another processor, or next on this one. But yielding gives the processor to
-//! threads of the same priority alone (sched_yield(2)): a thread with a real-time priority (`SCHED_FIFO`, `SCHED_RR`) on the processor on which the
-//! other one is to run would look for ever, or, where the kernel throttles such threads, for most of each second. So it sleeps from then on.
+//! Between the first looks it yields: mostly the other thread runs on another processor, or next on this one. But
+//! yielding gives the processor to threads of the same priority alone (sched_yield(2)): a thread with a real-time
+//! priority (`SCHED_FIFO`, `SCHED_RR`) on the processor on which the other one is to run would poll for ever, or, where
+//! the kernel throttles such threads, for most of each second. So the thread sleeps between later polls.
 
 use crate::sys::thread;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Far memory as the pager sees it: the backend, and the proof that what comes back is what left.
+//! Far memory as the pager sees it: the backend, and the check that a page returns as it left.
 
 use crate::granules::Granules;
 use crate::pages::{ContentHash, Owned, Pages, Released};

@@ -1,4 +1,4 @@
-//! Whether sub-page write-back pays: by how much of the pages that leave need not travel.
+//! Whether sub-page write-back pays: by the part of the evicted pages that it need not send.
 //!
 //! What changed of a page is known where its granules were hashed when it came. That takes a moment of each load, and is worth nothing where
 //! pages are dropped unchanged, or have changed all over. So where little is saved only some pages are hashed, to see whether that changes.

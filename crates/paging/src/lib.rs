@@ -1,5 +1,5 @@
-//! What the pager decides, as pure code: no clock, no I/O, no `unsafe`. The policies ([`hinterland_policy`]) say which page is the
-//! coldest and what is prefetched; this crate says what becomes of that.
+//! What the pager decides, as pure code: no clock, no I/O, no `unsafe`. The policies ([`hinterland_policy`]) name the
+//! coldest page and the pages to prefetch; this crate decides the steps that follow.
 //!
 //! | module | decides |
 //! |---|---|
@@ -14,7 +14,8 @@
 //! `decision_log` has the form in which a run's decisions are written down, with all that they followed from.
 //!
 //! Two bodies run it: the pager, over real pages (`hinterland-pager`), and the simulator, over a trace in virtual time
-//! (`hinterland-sim`). What a body has to offer is a trait beside each decision. What is decided here is decided nowhere else.
+//! (`hinterland-sim`). A trait beside each decision lists what a body must provide. No other crate makes these
+//! decisions.
 #![forbid(unsafe_code)]
 
 mod account;

@@ -1,4 +1,4 @@
-//! What the pager tells a policy, and what it asks.
+//! The contract between the pager and policies: its events, and its queries.
 
 use crate::WindowBound;
 use hinterland_units::PageNo;

@@ -1,5 +1,5 @@
-//! What the requests of a running program say of its pages, in the features of xDM (§IV-B) that a trace tells exactly: fragment ratio,
-//! sequential and strided share, longest sequential run.
+//! Features of a running program's pages (xDM §IV-B), estimated from its requests; a trace has them exactly: fragment
+//! ratio, sequential and strided share, longest sequential run.
 //!
 //! A mapped page makes no request. So a request in what was asked for ahead of its stream, or right behind that, stands for all pages from the
 //! stream's last request on: the program has passed them, as hits are inferred (decision 0008). Pages that stay local all the time are not seen,

@@ -1,6 +1,7 @@
-//! A machine's memory, divided among runs: each says what it holds and what it wants, and finds by itself the most that it may hold
-//! ([`MachineShare::look`], called at equal intervals). Where all can have what they want nothing is bounded; else the bound is max-min fair
-//! ([`fair_level`]). A run that wants nothing in particular is not bounded: what it holds is taken.
+//! A machine's memory, divided among runs: each publishes what it holds and what it wants, and computes by itself the
+//! most that it may hold ([`MachineShare::look`], called at equal intervals). Where all can have what they want there
+//! is no bound; else the bound is max-min fair ([`fair_level`]). A run without a stated need is not bounded: what it
+//! holds is taken off the rest.
 //!
 //! A look may be off for a moment: what a run has taken since it said what it holds is missing in the machine, and not yet found with the run. So
 //! the memory that there is is the median of some looks. What runs want goes up and down while each of them tries what is enough, so the bound

@@ -1,5 +1,5 @@
-//! What larger local memory would spare of the loads, from the pages that have left not long ago: a part of the miss-ratio curve, of a program that
-//! runs.
+//! The share of loads that larger local memory would save, from the recently evicted pages: a part of the miss-ratio
+//! curve of a running program.
 //!
 //! ```text
 //!   a page leaves ──► sampled? ──► the young end of the list ──► … ──► forgotten

@@ -1,4 +1,4 @@
-//! The census: whose memory is what, as the kernel sees it.
+//! The census: the process's memory by kind, as the kernel sees it.
 //!
 //! Reads `/proc/self/smaps` and adds up what is not managed, by kind. The peak of each kind is kept.
 //!

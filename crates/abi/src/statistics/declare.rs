@@ -1,4 +1,4 @@
-//! The macro that makes a row of the ledger, and what is read of it, of the lines of a table.
+//! The macro that makes a row of the ledger, and its snapshot, from the lines of a table.
 
 /// The name in the JSON: the field's own, unless another one is written.
 macro_rules! json_name {

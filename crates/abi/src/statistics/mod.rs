@@ -1,4 +1,4 @@
-//! The statistics: what is counted of a run, in shared memory, and how the figures of a tree of processes come of it.
+//! The statistics: the counters of a run, in shared memory, and how they are added up over a tree of processes.
 //!
 //! ```text
 //! table ─▶ row of the ledger       written by the process, a field for each statistic

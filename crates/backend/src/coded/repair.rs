@@ -1,4 +1,4 @@
-//! What the loss of a shard leaves to do: what lay there is computed from the other units, and stored at a shard that the stripe
+//! Repair after the loss of a shard: its units are computed from the other units, and stored at a shard that the stripe
 //! does not use yet.
 
 use super::load::StripeUnits;

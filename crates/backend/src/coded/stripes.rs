@@ -1,4 +1,4 @@
-//! Which stripes there are, and where their units lie.
+//! The table of stripes, and the places of their units.
 //!
 //! ```text
 //! location = stripe × k + data page

@@ -1,4 +1,4 @@
-//! Recompression: what stays in the store is compressed again, by zstd, while a processor is idle.
+//! Recompression: objects that stay in the store are compressed again by zstd, while a processor is idle.
 //!
 //! ```text
 //! Fresh ── the hand passes ──► Aged ── it passes again ──► Recompressed ── it passes again ──► Proven

@@ -1,4 +1,4 @@
-//! What other processes of the run do with a link: how much of it is left for this one.
+//! The use of a link by other processes of the run: how much of it is left for this one.
 //!
 //! ```text
 //!   demands of others ──► demands here: in equal parts         bulk here: waits for as long as they took

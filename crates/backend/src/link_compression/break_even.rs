@@ -1,4 +1,4 @@
-//! Whether compression pays on a link: what it spares there against what it takes of a processor.
+//! Whether compression pays on a link: the time that it saves there against its processor time.
 //!
 //! ```text
 //! spared = time of a page on the link × (1 − compressed / whole)

@@ -1,4 +1,4 @@
-//! Whether a pool has what it wants: copies of its pages, and slabs for more.
+//! The health of a pool: whether its pages have all their copies, and whether it gets slabs for more.
 //!
 //! ```text
 //!                    pages lack copies   they lack none      no node leases a slab

@@ -1,4 +1,4 @@
-//! Pages that are wanted, what one link is asked for of them, and what became of that.
+//! Wanted pages, the part of them that one link is to load, and the outcome.
 //!
 //! ```text
 //! first round:  each replica in the order of latency; while there is another one, only for its patience (a measured bound)

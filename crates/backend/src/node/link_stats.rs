@@ -1,4 +1,5 @@
-//! What is kept of a link for the figures of the run, and of its node: pages copied lately, what was reported last, when it answered.
+//! Figures of a link, for the run's statistics, and of its node: pages copied lately, the last report, the time of the
+//! last answer.
 
 use super::limits::COPIED_SECONDS;
 use crate::sync::lock;

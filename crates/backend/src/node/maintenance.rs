@@ -1,5 +1,5 @@
-//! What a pool does beside loads and stores: nodes that were lost are tried again, those that no load asks are pinged, slabs that have
-//! too few replicas rebuilt, a message at a time, and certificates and keys read again when their files have changed.
+//! The maintenance of a pool: lost nodes are tried again, nodes that no load uses are pinged, slabs with too few
+//! replicas are rebuilt, a message at a time, and certificates and keys are read again when their files have changed.
 //!
 //! One call of `step` takes one step, which a fork may have to wait for.
 

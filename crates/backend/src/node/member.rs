@@ -1,4 +1,4 @@
-//! A node of a pool, whatever becomes of the links to it: where it is, how long it is waited for, and its figures.
+//! A node of a pool, independent of its links: its address, its answer limit, and its figures.
 
 use super::channel::Secured;
 use super::limits::{AnswerLimit, Timing};

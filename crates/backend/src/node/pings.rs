@@ -1,4 +1,4 @@
-//! Nodes that loads pass by: only a sign of life, asked for now and then, tells how they are.
+//! Pings of nodes that no load uses, now and then: they show latency and loss.
 
 use super::link::Link;
 use super::slabs::Slabs;

@@ -1,4 +1,4 @@
-//! What a node wants back of the slabs that it lent.
+//! The slabs that a node recalls.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 

@@ -1,4 +1,4 @@
-//! The core of a pool: its links, the table of its slabs, and what fits the one to the other.
+//! The core of a pool: its links, the table of its slabs, and the code that keeps the two consistent.
 //!
 //! Every room works on it. What loses a link ([`handle_error`](Slabs::handle_error)), finds one slow
 //! ([`update_slow_nodes`](Slabs::update_slow_nodes)) or opens one again has the table fitted to the links

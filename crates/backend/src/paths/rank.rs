@@ -1,11 +1,12 @@
-//! Which paths `auto` prefers: those where a page costs least, time times memory.
+//! The order of paths under `auto`: by their scores, time times memory.
 //!
 //! A path's score is the time of a page that is loaded alone, in nanoseconds, times the bytes that a page takes there, times the
 //! price of a byte relative to RAM of this machine. Paths whose scores are within [`ALIKE`] of each other share the pages; the
 //! others follow as lower tiers.
 //!
-//! A tier is as good as its best path with what waits there: where a page waits so long that it would be there as soon from the next
-//! path, that one joins, and bears its part. The order is that of pages alone, so load makes no path go below another.
+//! A tier is as good as its best path with its queue: where a page waits so long that the next path would be as fast,
+//! that one joins the tier, and takes its part. The order is that of pages without queues, so load makes no path go
+//! below another.
 //!
 //! A path from which nothing was loaded for a minute, while pages came from others, may be another one by now: its score is forgotten, and it is
 //! tried out again. Time in which nothing was loaded at all is no part of that minute.

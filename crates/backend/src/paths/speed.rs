@@ -1,4 +1,4 @@
-//! How fast a path is, as the batches over it tell.
+//! The speed of a path, measured by the batches over it.
 //!
 //! Batches over several paths are begun together and waited for in turn, so of one that was ready before the others it is known only that
 //! it took no longer. Where it was expected to take as long, its estimate comes down a little, until it gets so much that it has to be waited

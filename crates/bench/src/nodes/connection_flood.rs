@@ -1,5 +1,5 @@
-//! What a crowd costs others: loads of single pages alone, and beside thousands of connections of strangers that each hold half of a
-//! request.
+//! The cost of a flood of connections: loads of single pages alone, and beside thousands of connections of other
+//! clients that each hold half of a request.
 
 use super::NodesArgs;
 use super::pool::Filled;

@@ -1,5 +1,5 @@
-//! `hinterland bench prefetch`: what prefetchers make of access patterns, over links that are not there (decision 0029) and over
-//! far memory as it is.
+//! `hinterland bench prefetch`: prefetchers under access patterns, over modelled links (decision 0029) and over far
+//! memory without one.
 //!
 //! Every prefetcher runs once in each round, with each fault path, in an order that rotates; each run is a process of its own. Ratios are taken within
 //! each round. The duration of every access is measured, of those that do not fault too.

@@ -1,4 +1,4 @@
-//! What the project has set itself for prefetching, and what was reached. Ratios are taken within each round.
+//! The targets for prefetching, and the figures reached. Ratios are taken within each round.
 
 use super::rows::Row;
 use crate::report::statistics::median;

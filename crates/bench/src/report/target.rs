@@ -1,4 +1,4 @@
-//! What the project has set itself, beside what was reached.
+//! Targets, beside the figures reached.
 
 use super::table::table;
 use serde::{Deserialize, Serialize};

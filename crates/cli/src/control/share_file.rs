@@ -1,5 +1,5 @@
-//! What a run says of its memory to the other runs of its user: a file beside the launcher's socket, `PID.share`, which its launcher alone writes, in
-//! place, and holds for as long as it lives ([`super::file_lock`]).
+//! The share file of a run, with its memory figures for the other runs of its user: `PID.share` beside the launcher's
+//! socket. Its launcher alone writes it, in place, and locks it for as long as it lives ([`super::file_lock`]).
 //!
 //! ```text
 //! what it holds │ what it wants, or MAX │ its cgroup with a limit, or 0 │ a sum of these

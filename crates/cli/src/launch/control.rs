@@ -1,8 +1,9 @@
-//! What can be asked of this run while it goes on: its figures, and another budget (`crate::control`), and by its own processes its files
-//! (`super::handover`). The budget also follows the service level, if the run has one, and what other runs leave of the machine (`super::other_runs`).
+//! Requests to this run while it goes on: for its figures and for another budget (`crate::control`), and from its own
+//! processes for its files (`super::handover`). The budget also follows the service level, if the run has one, and the
+//! memory that other runs leave (`super::other_runs`).
 //!
-//! A launcher that cannot listen says so once and goes on: the program is what counts. Commands go into the ledger, where every process
-//! of the run finds them by itself; here they are written, and followed until all have acknowledged them.
+//! A launcher that cannot listen says so once and goes on with the program. This module writes commands into the
+//! ledger, where every process of the run reads them by itself, and follows them until all have acknowledged.
 
 use super::collect::{self, Present};
 use super::handover::Handover;

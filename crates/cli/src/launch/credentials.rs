@@ -1,5 +1,5 @@
-//! What a run shows to memory nodes, while it goes on. The program's processes read their files again by themselves; the launcher reads
-//! them too, because it alone can say what is wrong with them.
+//! The credentials of a run for memory nodes, while it goes on. The program's processes read their files again by
+//! themselves; the launcher reads them too, because it alone can report what is wrong with them.
 
 use crate::error::complain;
 use hinterland_tls::{Calendar, ClientCredentials, LOOK_EVERY, Look, Side};

@@ -1,4 +1,4 @@
-//! `hinterland run`: everything between the command line and the program's last word.
+//! `hinterland run`: from the command line to the summary at the program's end.
 //!
 //! ```text
 //! settings ─▶ program, library, userfaultfd: refuse now or never ─▶ ledger ─▶ spawn ─▶ watch ─▶ summary ─▶ the program's end

@@ -1,4 +1,4 @@
-//! What a user should know before the program starts although nothing is refused: settings that do something else than they seem to.
+//! Notices before the program starts, which refuse nothing: settings that may not have the intended effect.
 
 use crate::config::{RunConfig, is_ledger};
 use crate::error::complain;

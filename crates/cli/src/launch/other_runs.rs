@@ -1,7 +1,8 @@
-//! The other runs of this user on the machine, and what they leave to this one.
+//! The other runs of this user on the machine, and the memory that they leave to this one.
 //!
-//! Each launcher says what its run holds and wants (`control::ShareFile`), reads what the others say, and finds its own run's cap
-//! (`policy/machine_share.rs`); none divides for the others. Together runs may hold four fifths, as one without a budget may
+//! Each launcher publishes what its run holds and wants (`control::ShareFile`), reads the others' figures, and computes
+//! its own run's cap (`policy/machine_share.rs`); none divides for the others. Together runs may hold four fifths, as
+//! one without a budget may
 //!
 //! ```text
 //! of the RAM that is available and what they hold of it        all runs

@@ -1,4 +1,4 @@
-//! Which paths to far memory a run has that is under way, and what a change makes of them. Pure.
+//! The paths to far memory of a running run, and the effect of a change on them. Pure.
 
 use hinterland_abi::{PATH_CHANGES_MAX, PathChange, TEXT_BYTES};
 use hinterland_backend::PATHS_MAX;

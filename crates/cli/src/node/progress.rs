@@ -1,4 +1,4 @@
-//! `hinterland node drain` and `resize`: what is said to the node, and how far its clients are.
+//! `hinterland node drain` and `resize`: the request to the node, and the progress of its clients.
 
 use super::status::{Copies, to_move_bytes};
 use super::{Identity, NodeError, client::ask, resolved};

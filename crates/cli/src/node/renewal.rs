@@ -1,4 +1,4 @@
-//! Certificates and keys of a node that runs: read again when they change or SIGHUP comes, and what is said of them.
+//! Certificates and keys of a node that runs: read again when they change or on SIGHUP, and what the log says of them.
 //!
 //! New connections use what was read last; those that there are go on. What does not fit together whole changes nothing.
 

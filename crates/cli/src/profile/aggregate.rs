@@ -1,4 +1,5 @@
-//! What a run's processes have noted, made into a file: addresses get their names, and what has one name becomes one entry.
+//! Makes the file of a profile from the samples of a run's processes: addresses get names, and entries of one name are
+//! merged.
 //!
 //! Where the monitor served faults, a function's are a sample, but all faults on a site's memory were counted and timed. So the time of a
 //! site's faults, of each kind, is divided among its functions by their samples: one long fault that happens to be a sample, and would

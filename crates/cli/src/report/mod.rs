@@ -1,4 +1,4 @@
-//! The truth about a run, for people (`text`) and for scripts (`json`).
+//! The report of a run, for people (`text`) and for scripts (`json`).
 
 mod features;
 mod json;

@@ -1,4 +1,4 @@
-//! The figures for people: one line for each question, aligned, nothing about what did not happen.
+//! The figures for people: one line for each question, aligned, without lines for events that did not happen.
 
 use super::summary::{Ending, ServiceReport, Summary, THREADS_KNOWN, compression_ratio, waiting};
 use crate::statistics::{BackendTotal, ProcessStatistics, UnmanagedSource};

@@ -1,4 +1,4 @@
-//! What was found, as it is written to JSON.
+//! The results of the replays, as JSON.
 
 use super::SimArgs;
 use super::combinations::Combination;

@@ -1,4 +1,4 @@
-//! What was planned, as it is written to JSON.
+//! The planned sizes, as JSON.
 
 use super::PlanArgs;
 use super::costs::PagerCosts;

@@ -1,4 +1,4 @@
-//! Importing: what others recorded becomes a trace.
+//! Imports: makes traces from the recordings of other tools.
 
 use super::Refusal;
 use crate::error::complain;

@@ -1,4 +1,5 @@
-//! What shows that a thread waits: never the time, but what the pager has noted and where the kernel says that the thread sleeps.
+//! How a test sees that a thread waits: never by time, but by the pager's notes and by where the thread sleeps in the
+//! kernel.
 
 use super::Stage;
 use crate::FaultPath;

@@ -1,6 +1,6 @@
-//! What the pager asks of the system: calls on memory and threads, locks, the clock. One place, because this crate's own unit tests have
-//! others: there, a thread of a *simulation* (`simulated`) gets the answers of a simulated machine, and any other thread the kernel's.
-//! With the feature `loom`, locks and words of the tests are Loom's.
+//! The pager's interface to the system: calls on memory and threads, locks, the clock. It is one module, because this
+//! crate's own unit tests replace it: there, a thread of a *simulation* (`simulated`) gets the answers of a simulated
+//! machine, and any other thread the kernel's. With the feature `loom`, locks and words of the tests are Loom's.
 //!
 //! In every other build these names are those of `hinterland_sys` and `std`, and nothing else.
 
