@@ -44,7 +44,7 @@ impl Mapping {
     /// Gives the memory behind a range of whole pages back to the kernel; it reads as zero afterwards.
     ///
     /// # Safety
-    /// Nobody uses the range during the call, and nobody relies on its content afterwards.
+    /// No thread uses the range during the call, or relies on its content afterwards.
     pub(crate) unsafe fn discard(&self, offset: usize, bytes: usize) {
         assert!(
             offset.is_multiple_of(PAGE_BYTES) && bytes.is_multiple_of(PAGE_BYTES) && offset + bytes <= self.bytes()

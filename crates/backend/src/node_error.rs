@@ -10,7 +10,7 @@ pub(crate) const ANSWER_LIMIT_DEFAULT: Duration = Duration::from_secs(2);
 /// Why a memory node is of no use any more, or cannot be used at all.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NodeError {
-    /// Nobody listens there, or the connection broke.
+    /// No node listens there, or the connection broke.
     #[error("{}", std::io::Error::from_raw_os_error(*.errno))]
     Connection {
         /// The system's error number.
@@ -115,7 +115,7 @@ impl NodeError {
         matches!(self, NodeError::Connection { errno: libc::ECONNREFUSED | libc::ENOENT })
     }
 
-    /// Whether it means that nobody is there, or nobody who knows the session.
+    /// Whether it means that no node is there, or none that has the session.
     pub(crate) fn is_absence(&self) -> bool {
         match self {
             NodeError::Silent { .. } => true,

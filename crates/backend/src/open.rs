@@ -109,7 +109,7 @@ pub enum OpenError {
         /// Nodes.
         nodes: usize,
     },
-    /// A node under a name that nobody has resolved.
+    /// A node under a name that is not resolved.
     #[error("'{0}': the name stands for no address")]
     Name(String),
     /// Too many URLs.

@@ -36,8 +36,8 @@ impl<T> Pool<T> {
         Pool { entries, next: AtomicUsize::new(0), made: AtomicUsize::new(0), make: Box::new(make) }
     }
 
-    /// Calls `use_it` with an object that nobody else uses meanwhile. Prefers low entries, so that few objects are made
-    /// and those stay in the cache; waits for one when all are in use.
+    /// Calls `use_it` with an object that no other thread uses meanwhile. Prefers low entries, so that few objects are
+    /// made and those stay in the cache; waits for one when all are in use.
     pub(crate) fn with<R>(&self, use_it: impl FnOnce(&mut T) -> R) -> R {
         let mut entry = self.take();
         use_it(entry.get_or_insert_with(|| {
@@ -53,7 +53,7 @@ impl<T> Pool<T> {
         lock(&self.entries[self.next.fetch_add(1, Relaxed) % self.entries.len()])
     }
 
-    /// Drops all objects; new ones are made when needed. Nobody uses one now.
+    /// Drops all objects; new ones are made when needed. None is in use now.
     pub(crate) fn reset(&self) {
         for entry in &self.entries {
             *lock(entry) = None;

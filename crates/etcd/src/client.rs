@@ -66,7 +66,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Nothing is sent yet. `sources` are the files with which both sides prove who they are, over TLS.
+    /// Nothing is sent yet. `sources` are the files with which both sides authenticate themselves, over TLS.
     pub fn new(directory: &Directory, sources: Option<&Sources>) -> Result<Client, EtcdError> {
         let sources = sources.filter(|_| directory.secured).cloned();
         let (paths, of) = (sources.as_ref().map(Sources::paths).unwrap_or_default(), directory.clone());
@@ -154,7 +154,7 @@ fn certificates(pem: &[u8]) -> Result<Vec<Certificate<'static>>, EtcdError> {
     items.collect()
 }
 
-/// What speaks with the servers of `directory`. `own` is what both sides prove who they are with, over TLS.
+/// What speaks with the servers of `directory`. `own` is what both sides authenticate themselves with, over TLS.
 fn agent(directory: &Directory, own: Option<&Pem>) -> Result<Agent, EtcdError> {
     let tls = TlsConfig::builder().unversioned_rustls_crypto_provider(hinterland_tls::provider());
     let tls = match own {

@@ -64,7 +64,7 @@ pub struct Listing {
 }
 
 impl Pool {
-    /// Nothing is sent yet. `sources` are the files with which both sides of a TLS connection prove who they are.
+    /// Nothing is sent yet. `sources` are the files with which both sides of a TLS connection authenticate themselves.
     ///
     /// # Errors
     /// The files cannot be used, or are no certificates.

@@ -178,7 +178,7 @@ impl InflightSubBlocks {
         is_due.then_some(entry.serial)
     }
 
-    /// A line arrives; `false` if nobody waits for it any more, so that it is ignored.
+    /// A line arrives; `false` if no miss waits for it any more, so that it is ignored.
     pub fn arrive(&mut self, line: u32, serial: u32) -> bool {
         let page = (line / LINES_PER_PAGE) as usize;
         let slot = self.slot_of[page];

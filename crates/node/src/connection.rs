@@ -23,7 +23,7 @@ pub(crate) enum Connection {
     Secured(Box<Secured>),
 }
 
-/// A connection whose client has proved who it is.
+/// A connection whose client has authenticated itself.
 pub(crate) struct Secured {
     tls: StreamOwned<ServerConnection, TcpStream>,
     client: Option<ClientKey>,
@@ -149,7 +149,7 @@ impl Connection {
             Connection::Plain(stream) => {
                 read_by(&*stream, Instant::now() + limit, |left| stream.set_read_timeout(left))
             }
-            // It has proved who it is.
+            // It has authenticated itself.
             Connection::Secured(secured) => {
                 let mut bytes = [0; HELLO_BYTES];
                 secured.tls.read_exact(&mut bytes).map(|()| bytes)

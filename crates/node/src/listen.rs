@@ -69,7 +69,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// A connection begins, or has ended, to prove who it is.
+    /// A connection begins, or has ended, its handshake.
     fn proves(&self, number: u64, begins: bool) {
         let mut unauthenticated = self.unauthenticated.lock().unwrap_or_else(PoisonError::into_inner);
         if !begins {

@@ -79,7 +79,7 @@ impl Memory {
         }
     }
 
-    /// Gives shared memory back to the kernel, whoever has it mapped.
+    /// Gives shared memory back to the kernel, even while a client has it mapped.
     pub(crate) fn give_back(&mut self) {
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         if let Memory::Shared(SharedFile(file)) = self

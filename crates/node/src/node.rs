@@ -33,7 +33,7 @@ const SESSIONLESS_PART: u64 = 64;
 pub struct Options {
     /// Bytes that the node lends at first; rounded down to whole slabs.
     pub capacity_bytes: u64,
-    /// Memory that there is: who lends more is warned.
+    /// Memory that there is: a node that lends more warns.
     pub there_bytes: u64,
     /// Bytes that one tenant may keep at most, however much the node lends: all sessions of one certificate's key, or, without
     /// certificates, one session and its clones.
@@ -237,7 +237,7 @@ impl Node {
         })
     }
 
-    /// The session of this number, for somebody who has its token, with one more lane.
+    /// The session of this number, for a client with its token, with one more lane.
     pub(crate) fn attach(&self, id: SessionId, token: Token) -> Result<Arc<Session>, Refusal> {
         let sessions = self.sessions();
         let session = sessions.get(&id).filter(|session| same(session.token, token)).ok_or(Refusal::NoSession)?;

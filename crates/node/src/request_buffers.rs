@@ -27,7 +27,7 @@ const RESERVED: usize = 8;
 const WAITING_MAX: usize = 256;
 /// Connections without a session: for one more, the oldest goes.
 const UNATTACHED_MAX: usize = 1024;
-/// Buffers that nobody has, and that keep their memory.
+/// Unused buffers that keep their memory.
 const IDLE_MAX: usize = 8;
 /// A connection with a buffer of which nothing has come for so long makes room, where one is wanted.
 const STALLED: Duration = Duration::from_secs(1);
@@ -47,7 +47,7 @@ struct State {
     /// Connections that have not joined a session yet, and since when they are there.
     unattached: BTreeMap<u64, Instant>,
     idle: Vec<MmapMut>,
-    /// Who has a buffer, by connection.
+    /// The buffers in use, by connection.
     held: HashMap<u64, Arc<Hold>>,
     /// Lanes that wait for one, the next first.
     waiting: BTreeMap<Rank, (u64, Thread)>,
@@ -60,7 +60,7 @@ struct State {
     is_over: bool,
 }
 
-/// Who is next: whoever has said a long request before, then whoever came last.
+/// The order of waiting lanes: those with an earlier long request first, then those that came last.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     is_new: bool,
@@ -169,7 +169,7 @@ impl RequestBuffers {
         overdue
     }
 
-    /// The node ends: nobody waits any more.
+    /// The node ends: no connection waits any more.
     pub(crate) fn end(&self) {
         let mut state = self.state();
         state.is_over = true;
@@ -195,7 +195,7 @@ impl State {
         }
     }
 
-    /// Buffers that are free go to those who wait.
+    /// Buffers that are free go to the lanes that wait.
     fn serve_waiting(&mut self, now_ms: u64) {
         while self.waiting.first_key_value().is_some_and(|(rank, _)| self.has_room(rank.is_new)) {
             let (rank, (connection, thread)) = self.waiting.pop_first().expect("there is one");

@@ -151,8 +151,8 @@ impl Session {
         Ok(())
     }
 
-    /// Lends the bytes of all ranges, which nobody changes meanwhile, and their checksums, to `to`, and returns what that returns; `None` when a
-    /// slab is not in this process's address space.
+    /// Lends the bytes of all ranges, which do not change meanwhile, and their checksums, to `to`, and returns what
+    /// that returns; `None` when a slab is not in this process's address space.
     pub(crate) fn lend<R>(
         &self,
         ranges: Ranges<'_>,
@@ -197,7 +197,7 @@ impl Session {
     }
 
     /// Changes the granules of pages that are in `data`; nothing when one of the pages is outside, or would not have its patch's checksum, or a
-    /// copy has no room. Each page changes at once for whoever reads it by a message.
+    /// copy has no room. Each page changes at once for reads by a message.
     pub(crate) fn patch(&self, patches: Patches<'_>, data: &[u8]) -> Result<(), SessionError> {
         let patched = self.patched(patches, data)?;
         self.put(patches.iter().map(page_of), &patched)?;
@@ -320,7 +320,7 @@ impl Session {
         self.presence().lanes
     }
 
-    /// Whether nobody has been connected for as long as the lease allows.
+    /// Whether no lane has been connected for as long as the lease allows.
     pub(crate) fn is_over(&self, now: Instant) -> bool {
         let presence = self.presence();
         let lease = if presence.expected { self.lease.max(CLONE_GRACE) } else { self.lease };

@@ -73,7 +73,7 @@ impl Slab {
         Ok(copy)
     }
 
-    /// The content, which nobody changes meanwhile.
+    /// The content, which does not change meanwhile.
     pub(crate) fn reading(&self) -> Reading<'_> {
         Reading(self.content.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -99,7 +99,7 @@ impl Slab {
     }
 }
 
-/// A slab's content, which nobody changes meanwhile. Its ranges lie inside the slab.
+/// A slab's content, which does not change meanwhile. Its ranges lie inside the slab.
 ///
 /// A thread reads a slab once at a time: where another waits to write, a second time waits for it, and it for the first.
 pub(crate) struct Reading<'a>(RwLockReadGuard<'a, Content>);

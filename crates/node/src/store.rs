@@ -79,7 +79,7 @@ pub(crate) struct Bounds {
     pub(crate) lanes: u64,
 }
 
-/// Who uses slabs: a session and all that were cloned from it. A clone does not widen a quota.
+/// The owner of slabs: a session and all that were cloned from it. A clone does not widen a quota.
 #[derive(Debug)]
 pub(crate) struct CloneGroup {
     pub(crate) number: u64,

@@ -88,7 +88,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Who is at the other end, as far as the system knows.
+    /// The process at the other end, as far as the system knows.
     pub(crate) fn peer(&self) -> Peer {
         let known = match self {
             Stream::Tcp(stream) => stream.peer_addr().map(Peer::Address).ok(),
@@ -143,7 +143,7 @@ impl Stream {
         }
     }
 
-    /// Ends the connection for all who have it.
+    /// Ends the connection for all its holders.
     pub(crate) fn shut_down(&self) -> io::Result<()> {
         match self {
             Stream::Tcp(stream) => stream.shutdown(Shutdown::Both),
@@ -152,7 +152,7 @@ impl Stream {
     }
 }
 
-/// Who is at the other end of a connection.
+/// The process at the other end of a connection.
 pub(crate) enum Peer {
     Address(SocketAddr),
     /// A process of this machine (unix(7), `SO_PEERCRED`).
@@ -254,7 +254,7 @@ impl Listener {
         }
     }
 
-    /// Takes no more connections; wakes who waits for one.
+    /// Takes no more connections; wakes the thread that waits for one.
     pub(crate) fn shut_down(&self) {
         let both = rustix::net::Shutdown::Both;
         // What has ended already needs no waking.
@@ -284,7 +284,7 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     std::fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))
 }
 
-/// Listens on a socket that nobody but the same user can connect to. A socket on which nobody answers is replaced.
+/// Listens on a socket that only the same user can connect to. A socket on which no node answers is replaced.
 fn bind_unix(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     let directory = path.parent().unwrap_or(Path::new("/"));
     let explained = |error: io::Error| {

@@ -161,7 +161,7 @@ impl Fork {
         Ok(())
     }
 
-    /// Keeps the range out of children that nobody announced.
+    /// Keeps the range out of unannounced children.
     pub(crate) fn keep_from_children(&self) {
         self.advise_own(libc::MADV_DONTFORK);
     }

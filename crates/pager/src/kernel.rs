@@ -95,7 +95,7 @@ impl Kernel {
         self.uffd().register(start, len, self.features.write_protect)
     }
 
-    /// Maps copies of the pages at `from` at the missing pages at `address`, and wakes who waits there.
+    /// Maps copies of the pages at `from` at the missing pages at `address`, and wakes the threads that wait there.
     ///
     /// # Safety
     /// As `Uffd::copy`.
@@ -104,7 +104,7 @@ impl Kernel {
         unsafe { self.uffd().copy(address, from, pages * PAGE_BYTES) }
     }
 
-    /// Maps zeros at a missing page whose content they are, and wakes who waits there.
+    /// Maps zeros at a missing page whose content they are, and wakes the threads that wait there.
     pub(crate) fn map_zeros(&self, page: usize) -> Result<(), Partial> {
         static ZERO: Zero = Zero([0; PAGE_BYTES]);
         // SAFETY: only a missing page is filled, with its content.

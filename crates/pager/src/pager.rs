@@ -428,7 +428,7 @@ impl Pager {
     }
 
     /// Drops the content of pages that are not mapped: those pages read as zero afterwards; mapped pages keep theirs. For
-    /// memory that was freed: nobody will read it, and it must not take far space.
+    /// memory that was freed: no thread will read it, and it must not take far space.
     pub fn drop_remote(&self, first: PageNo, count: u32) {
         self.range.drop_remote(first, count);
     }

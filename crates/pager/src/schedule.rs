@@ -25,7 +25,7 @@ pub(crate) enum Point {
     Copied,
     /// A victim is in its slot; the table does not say so yet.
     TakenOut,
-    /// Write-back owns its page; it has not looked whether somebody needs it.
+    /// Write-back owns its page; it has not checked whether a thread needs it.
     Aged,
     /// Write-back owns its page, which is to be dropped as free or zero; the table does not say so yet.
     Dropping,

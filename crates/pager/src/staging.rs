@@ -93,8 +93,8 @@ impl Staging {
         self.owner(slot).load(Acquire).checked_sub(1).map(PageNo)
     }
 
-    /// Gives a slot to a page, or to none. Whoever sees the page here also sees that the page points at the slot, if that was
-    /// noted before: the order that `claim_slot` relies on.
+    /// Gives a slot to a page, or to none. A thread that sees the page here also sees that the page points at the slot,
+    /// if that was noted before: the order that `claim_slot` relies on.
     pub fn set_page(&self, slot: impl StagingSlot, page: Option<PageNo>) {
         self.owner(slot).store(page.map_or(0, |p| p.0 + 1), Release);
     }

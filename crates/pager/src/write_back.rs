@@ -26,9 +26,9 @@ const ROOM_PAUSE: Duration = Duration::from_millis(20);
 enum Slot {
     /// A page that is ours to write back now.
     Claimed(Owned),
-    /// A page that somebody else works on; its frame must stay.
+    /// A page that another thread works on; its frame must stay.
     Busy,
-    /// Nobody's content.
+    /// Unused content.
     Stale,
 }
 

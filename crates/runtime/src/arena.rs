@@ -62,7 +62,7 @@ unsafe impl Allocator for Chunks {
 
 /// dlmalloc under a lock that survives a fork.
 struct Arena {
-    /// 0: free; 1: held; 2: held, and somebody sleeps.
+    /// 0: free; 1: held; 2: held, and a thread sleeps.
     lock: AtomicU32,
     heap: UnsafeCell<Dlmalloc<Chunks>>,
 }
@@ -137,8 +137,8 @@ unsafe impl GlobalAlloc for Arena {
 #[global_allocator]
 static ARENA: Arena = Arena { lock: AtomicU32::new(0), heap: UnsafeCell::new(Dlmalloc::new_with_allocator(Chunks)) };
 
-/// Waits until nobody is inside the allocator, and keeps it so: a fork copies it whole. The caller has its signals blocked, or
-/// allocates nothing until `unlock_after_fork`.
+/// Waits until no thread is inside the allocator, and keeps it so: a fork copies it whole. The caller has its signals
+/// blocked, or allocates nothing until `unlock_after_fork`.
 pub(crate) fn lock_for_fork() {
     ARENA.lock();
 }

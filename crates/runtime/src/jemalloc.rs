@@ -247,7 +247,7 @@ pub fn purge() {
     control_all_arenas("purge");
 }
 
-/// Drops those free pages whose time has come, also of arenas that nobody uses now.
+/// Drops those free pages whose time has come, also of arenas that no thread uses now.
 pub fn decay() {
     #[cfg(feature = "heap-account")]
     crate::heap_account::look(&far_arenas().collect::<Vec<_>>());

@@ -54,7 +54,7 @@ pub fn may_be_large(pointer: *mut c_void) -> bool {
 /// the memory is used again.
 ///
 /// # Safety
-/// `pointer` is a far object whose content nobody needs.
+/// `pointer` is a far object whose content is not needed.
 #[cold]
 pub unsafe fn forget_content(pointer: *mut c_void) {
     // SAFETY: the caller's promise.

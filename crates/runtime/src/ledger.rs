@@ -167,7 +167,7 @@ fn stat(path: &CStr) -> Option<libc::stat> {
     (rc >= 0).then_some(stat)
 }
 
-/// A row that nobody reads.
+/// A row that is never read.
 fn private_row() -> &'static ProcessRow {
     // SAFETY: a row consists of atomics, which are valid when zero.
     Box::leak(unsafe { Box::<ProcessRow>::new_zeroed().assume_init() })

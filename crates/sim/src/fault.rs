@@ -66,7 +66,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Waits while somebody else works on a page.
+    /// Waits while another thread works on a page.
     fn wait_until_stable(&mut self, slot: u32) -> u64 {
         loop {
             let now = self.step();

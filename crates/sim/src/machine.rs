@@ -35,7 +35,7 @@ pub(crate) const REPORT_REFERENCES: usize = 1 << 20;
 /// Arrivals that wait for their victims at most: more than the watermarks lie apart.
 const CAUSES_MAX: usize = 1024;
 
-/// Who waits for a request on the link.
+/// The waiter for a request on the link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Who {
     Program,

@@ -93,7 +93,7 @@ pub fn begin(program: Vec<libc::sock_filter>) -> bool {
     true
 }
 
-/// In the child of a fork: what threads of the parent were doing is done by nobody here.
+/// In the child of a fork: what threads of the parent were doing goes on in no thread here.
 pub fn begin_child() {
     WITH_FILES.store(0, SeqCst);
     thread::forget_starting();

@@ -19,7 +19,7 @@ use std::sync::atomic::{self, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 /// Exit code of a copy that was made past the gate.
 const ESCAPED_EXIT_CODE: i32 = 125;
 
-/// Counts who is inside; keeps newcomers out while it is closed. `S`: how threads sleep.
+/// Counts the threads inside; keeps newcomers out while it is closed. `S`: how threads sleep.
 #[derive(Debug)]
 pub struct Gate<S: Sleep = Futex> {
     count: Count<S>,
@@ -27,7 +27,7 @@ pub struct Gate<S: Sleep = Futex> {
     ours: &'static AtomicU32,
 }
 
-/// Somebody is inside the gate until this is dropped.
+/// A thread is inside the gate until this is dropped.
 #[derive(Debug)]
 pub struct Inside<'a, S: Sleep = Futex>(&'a Count<S>);
 
@@ -51,12 +51,12 @@ impl<S: Sleep> Gate<S> {
         self.ours.load(Relaxed) == 0
     }
 
-    /// Whether somebody is inside, or keeps everybody out.
+    /// Whether a thread is inside, or the gate is closed.
     pub fn is_entered(&self) -> bool {
         self.count.is_entered()
     }
 
-    /// Whether somebody waits for those inside to leave.
+    /// Whether a thread waits for those inside to leave.
     #[inline]
     pub fn is_closing(&self) -> bool {
         self.count.is_closing()
@@ -80,7 +80,7 @@ impl<S: Sleep> Gate<S> {
         Inside(&self.count)
     }
 
-    /// Closes the gate and waits until nobody is inside. A second closer waits until the gate is open again.
+    /// Closes the gate and waits until no thread is inside. A second closer waits until the gate is open again.
     pub fn close(&self) {
         self.refuse_escaped();
         self.count.close();
@@ -137,20 +137,20 @@ pub fn shared_futex_wait_for(word: &AtomicU32, value: u32, limit: std::time::Dur
     unsafe { trampoline::call(libc::SYS_futex, arguments) };
 }
 
-/// Wakes everybody who sleeps on `word` in `shared_futex_wait_for`, in whatever process.
+/// Wakes all threads that sleep on `word` in `shared_futex_wait_for`, in whatever process.
 pub fn shared_futex_wake(word: &AtomicU32) {
     let (wake, all) = (libc::FUTEX_WAKE.unsigned_abs() as usize, i32::MAX.unsigned_abs() as usize);
     // SAFETY: `word` is valid for the call.
     unsafe { trampoline::call(libc::SYS_futex, [word.as_ptr().addr(), wake, all, 0, 0, 0]) };
 }
 
-/// Changes `word`, a count of calls, and wakes everybody who sleeps on it in `shared_futex_wait_for`.
+/// Changes `word`, a count of calls, and wakes all threads that sleep on it in `shared_futex_wait_for`.
 pub fn shared_futex_bump(word: &AtomicU32) {
     word.fetch_add(1, SeqCst);
     shared_futex_wake(word);
 }
 
-/// Wakes everybody who sleeps on `word`.
+/// Wakes all threads that sleep on `word`.
 pub fn futex_wake(word: &AtomicU32) {
     // SAFETY: `word` is valid for the call.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, i32::MAX) };

@@ -19,7 +19,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-/// `/proc/self/stat` of this process; -1: not open, nobody watches.
+/// `/proc/self/stat` of this process; -1: not open, no thread watches.
 static STAT: AtomicI32 = AtomicI32::new(-1);
 /// The first thread's number.
 static FIRST: AtomicU32 = AtomicU32::new(0);
@@ -158,7 +158,8 @@ pub fn wake_watch() {
     futex(libc::FUTEX_WAKE, i32::MAX.cast_unsigned(), None);
 }
 
-/// Whether the calling thread is the first of its process, and beside threads of ours the only one. False also where nobody can tell.
+/// Whether the calling thread is the first of its process, and beside threads of ours the only one. False also where it
+/// cannot be told.
 pub fn is_beside_ours() -> bool {
     let look = (thread::id() == FIRST.load(Relaxed)).then(Look::of_own_process).flatten();
     look.is_some_and(|look| look.ours > 0 && look.of_program() == 1)

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 const OWN_MAX: usize = 256;
 static OWN: [(AtomicUsize, AtomicUsize); OWN_MAX] = [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; OWN_MAX];
 
-/// A mapping, anonymous and private unless it is of a file, that lives as long as the process, unless somebody ends it.
+/// A mapping, anonymous and private unless it is of a file, that lives as long as the process, unless it is unmapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mapping {
     /// First address.
@@ -34,7 +34,7 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Maps the first `len` bytes of a file, read-write, shared with all who map it.
+    /// Maps the first `len` bytes of a file, read-write, shared with all processes that map it.
     ///
     /// # Errors
     /// What mmap(2) says.
@@ -76,7 +76,7 @@ impl Mapping {
     /// Ends the mapping. What lies there next is not taken for Hinterland's.
     ///
     /// # Safety
-    /// Nobody uses it any more.
+    /// No thread uses it any more.
     pub unsafe fn end(self) {
         disown(self);
         unmap(self);
@@ -176,7 +176,7 @@ pub mod chunk {
     /// Changes the size of a mapping, elsewhere if `may_move`; `None` when that cannot be done.
     ///
     /// # Safety
-    /// The mapping came from this module, and nobody uses what a smaller one loses or, if it moves, its old place.
+    /// The mapping came from this module, and no thread uses what a smaller one loses or, if it moves, its old place.
     pub unsafe fn resize(mapping: Mapping, len: usize, may_move: bool) -> Option<Mapping> {
         let flags = if may_move { libc::MREMAP_MAYMOVE } else { 0 };
         // SAFETY: the caller's.
@@ -192,7 +192,7 @@ pub mod chunk {
     /// Gives a mapping back.
     ///
     /// # Safety
-    /// It came from this module (or is the end of one that did), and nobody uses it.
+    /// It came from this module (or is the end of one that did), and no thread uses it.
     pub unsafe fn give_back(mapping: Mapping) {
         MAPPED_BYTES.fetch_sub(mapping.len, Relaxed);
         unmap(mapping);
@@ -210,7 +210,7 @@ pub(crate) fn base_pages_only(start: usize, len: usize) {
 /// The kernel's.
 ///
 /// # Safety
-/// Nobody uses what is mapped there now.
+/// No thread uses what is mapped there now.
 pub unsafe fn remap_inaccessible(start: usize, len: usize) -> Result<(), SysError> {
     map(start, len, libc::PROT_NONE, libc::MAP_FIXED)?;
     base_pages_only(start, len);
@@ -298,7 +298,7 @@ pub unsafe fn drop_vector(ranges: &[libc::iovec]) -> Result<usize, SysError> {
 /// The kernel's, when nothing could be copied.
 ///
 /// # Safety
-/// `into` is writable memory of the ranges' length that nobody else uses.
+/// `into` is writable memory of the ranges' length that no other thread uses.
 pub unsafe fn copy_vector(ranges: &[libc::iovec], into: usize) -> Result<usize, SysError> {
     if !confinement::knows_this_process() {
         return Err(SysError { call: "process_vm_readv", errno: libc::EPERM });
@@ -445,7 +445,7 @@ impl OwnMemory {
     /// The kernel's; `EIO` when less than a page could be read.
     ///
     /// # Safety
-    /// `into` is the start of one writable page that nobody else uses.
+    /// `into` is the start of one writable page that no other thread uses.
     pub unsafe fn read_page(&self, address: usize, into: *mut u8) -> Result<(), SysError> {
         // SAFETY: the caller answers for `into`; the kernel checks `address`.
         let n = unsafe { libc::syscall(libc::SYS_pread64, self.fd, into, PAGE_BYTES, address) };

@@ -18,7 +18,7 @@ use std::os::fd::{FromRawFd, RawFd};
 pub struct ReceivedFd(RawFd);
 
 impl ReceivedFd {
-    /// Takes hold of a descriptor that nobody else knows; `None`: it cannot be hidden, and is closed.
+    /// Takes hold of a descriptor that no other code has; `None`: it cannot be hidden, and is closed.
     pub(crate) fn hide(fd: RawFd) -> Option<ReceivedFd> {
         let hidden = descriptor::hide(fd).ok();
         if hidden.is_none() {

@@ -17,7 +17,7 @@ pub struct Region {
 /// What a trace is of.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Head {
-    /// Who recorded it: `hinterland 0.1.0`, `lackey`, `text`.
+    /// The recorder: `hinterland 0.1.0`, `lackey`, `text`.
     pub origin: String,
     /// The program's file name.
     pub program: String,

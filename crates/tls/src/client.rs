@@ -11,7 +11,7 @@ use rustls::{ClientConfig, ClientConnection, Error};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a program shows to nodes, and what it demands of them: one for all who have a clone.
+/// What a program shows to nodes, and what it demands of them: one for all holders of a clone.
 #[derive(Clone, Debug)]
 pub struct ClientCredentials(Arc<Reloaded<ClientNow>>);
 

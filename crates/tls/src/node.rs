@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a node shows to clients, what it demands of them, and who of them may drain and resize it: one for all who have a clone.
+/// What a node shows to clients, what it demands of them, and who of them may drain and resize it: one for all holders
+/// of a clone.
 #[derive(Clone, Debug)]
 pub struct NodeCredentials(Arc<Reloaded<NodeNow>>);
 
@@ -114,7 +115,7 @@ impl NodeNow {
         Ok(NodeNow { config: Arc::new(config), operators, shown })
     }
 
-    /// Who is at the other end of a connection whose handshake is done; `None`: one of those who have the shared key.
+    /// The key of the client of a connection whose handshake is done; `None`: a client with the shared key.
     pub fn client(&self, connection: &ServerConnection) -> Option<ClientKey> {
         self.operators.as_ref()?;
         connection.peer_certificates()?.first().and_then(|certificate| ClientKey::of(certificate).ok())

@@ -13,7 +13,7 @@ pub const PATH_BYTES_MAX: usize = 107;
 /// Where a node listens, as people write it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Endpoint {
-    /// `tcp://HOST:PORT`, or `tcp://HOST=ADDRESS:PORT` when somebody has resolved the name.
+    /// `tcp://HOST:PORT`, or `tcp://HOST=ADDRESS:PORT` when the name is resolved.
     Tcp {
         /// A name or an address; IPv6 without brackets.
         host: String,
@@ -35,9 +35,9 @@ pub enum Protection {
     /// Nothing does: there are no such connections.
     #[default]
     None,
-    /// Nothing does but the machine: its user trusts everybody on it.
+    /// Nothing does but the machine: its user trusts every user of it.
     InsecureLoopback,
-    /// Each side proves who it is, and what travels is encrypted.
+    /// Each side authenticates itself, and what travels is encrypted.
     Credentials,
 }
 

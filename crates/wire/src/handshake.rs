@@ -80,7 +80,7 @@ pub enum Outcome {
     Version = 1,
     /// Too many connections. The connection ends.
     Busy = 2,
-    /// Both sides have to prove who they are, by TLS. The connection ends.
+    /// Both sides have to authenticate themselves, by TLS. The connection ends.
     Secured = 3,
 }
 

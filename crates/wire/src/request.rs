@@ -12,7 +12,7 @@ use crate::{
 pub enum Request<'a> {
     /// Begin a session on this lane. Answer: `Session`.
     Open {
-        /// For people who look at the node.
+        /// For operators of the node.
         name: &'a str,
         /// Bytes that it wants to keep at most; 0: as many as the node allows.
         quota_bytes: u64,

@@ -59,7 +59,7 @@ struct Rows {
     states: Vec<State>,
     /// Numbers of stripes that have ended.
     vacant: Vec<u32>,
-    /// Stripes with room that nobody holds, by the number of free data pages.
+    /// Stripes with room that no thread holds, by the number of free data pages.
     roomy: BTreeSet<(u32, u32)>,
     /// Pages in use, and units that take room.
     used: u64,
@@ -166,7 +166,7 @@ impl Stripes {
         Some(rows.hold(number, self.code))
     }
 
-    /// Holds a stripe, when nobody else does.
+    /// Holds a stripe, when no other thread does.
     pub(super) fn hold(&self, number: u32) -> HeldStripe {
         let mut rows = lock(&self.rows);
         while rows.states[number as usize].held {
@@ -178,7 +178,7 @@ impl Stripes {
 
     /// Looks at up to `count` stripes from `number` on for one that has pages in use and whose units that are `missing` can be stored
     /// anew at one of the shards `there`, one bit each; and holds it. The missing units are `LOST` from then on, so that nobody
-    /// begins to load them, and nobody does now: where they lay is free.
+    /// begins to load them, and none does now: where they lay is free.
     pub(super) fn hold_next(
         &self,
         number: u32,
@@ -314,7 +314,7 @@ impl Rows {
         self.roomy.remove(&(free, number));
     }
 
-    /// Puts a stripe that nobody holds where it belongs: one without pages ends.
+    /// Puts a stripe that no thread holds where it belongs: one without pages ends.
     fn link_or_end(&mut self, number: u32, code: ErasureCode, gone: &mut Vec<UnitLocation>) {
         let free = self.free_pages(number, code);
         if free as usize == code.data() {

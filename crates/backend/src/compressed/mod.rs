@@ -172,7 +172,7 @@ impl Compressed {
             }
             Form::Bytes(bytes) => {
                 let (handle, object) = self.allocate(bytes.len()).ok_or_else(|| self.full())?;
-                // SAFETY: the slot was reserved for this object, is at least as long, and nobody else touches it: its
+                // SAFETY: the slot was reserved for this object, is at least as long, and no other code touches it: its
                 // entry is not published yet, so neither a load nor compaction can find it.
                 unsafe { self.address(object).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
                 self.handles.publish(handle, object);

@@ -212,7 +212,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
     use std::time::Instant;
 
-    /// Time that passes only while somebody waits.
+    /// Time that passes only while a thread waits.
     #[derive(Default)]
     struct ByHand(AtomicU64);
 

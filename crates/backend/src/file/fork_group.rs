@@ -18,7 +18,7 @@ const GENERATIONS_MAX: usize = 16;
 /// Descriptors that a process keeps for its ancestors at most: one for each fork that led to it.
 const ANCESTORS_MAX: usize = 32;
 
-/// The forks of one process, as far as somebody lives who came out of them.
+/// The forks of one process, as far as processes live that descend from them.
 #[derive(Default)]
 pub(super) struct ForkGroup {
     generations: Vec<Generation>,
@@ -50,7 +50,7 @@ impl ForkGroup {
         gone
     }
 
-    /// The generation of a child that was forked just now; `None` when nobody can know how long it lives.
+    /// The generation of a child that was forked just now; `None` when its lifetime cannot be known.
     pub(super) fn newest(&self) -> Option<u32> {
         self.generations.last().filter(|newest| newest.write_end.is_some()).map(|newest| newest.number)
     }
@@ -103,7 +103,7 @@ fn pipe() -> Option<(RawFd, RawFd)> {
     None
 }
 
-/// Whether nobody has a write end any more.
+/// Whether no process has a write end any more.
 fn is_at_end(read_end: RawFd) -> bool {
     let mut byte = 0u8;
     // SAFETY: room for one byte.

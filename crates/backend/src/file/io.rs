@@ -115,8 +115,8 @@ impl Worker {
     /// program has confined.
     ///
     /// # Safety
-    /// Every page added since `clear` is valid, and nobody else uses it (for a read) or writes to it (for a write) until
-    /// the call returns.
+    /// Every page added since `clear` is valid, and no other thread uses it (for a read) or writes to it (for a write)
+    /// until the call returns.
     pub(super) unsafe fn run(
         &mut self,
         first_alone: bool,
@@ -234,7 +234,7 @@ unsafe fn check(run: &Run, pages: &[libc::iovec], result: i32) -> Result<(), i32
 /// Moves a run with one call, or page by page if that falls short.
 ///
 /// # Safety
-/// The pages are valid and used by nobody else.
+/// The pages are valid and used by no other thread.
 unsafe fn transfer(run: &Run, pages: &[libc::iovec]) -> Result<(), i32> {
     let number = if run.write { libc::SYS_pwritev } else { libc::SYS_preadv };
     // SAFETY: the vectors describe valid pages.
@@ -271,7 +271,7 @@ unsafe fn page_by_page(run: &Run, pages: &[libc::iovec]) -> Result<(), i32> {
 /// Moves one page whole or not at all.
 ///
 /// # Safety
-/// `address` is a valid page that nobody else uses.
+/// `address` is a valid page that no other thread uses.
 unsafe fn one_page(fd: RawFd, write: bool, address: *mut libc::c_void, offset: i64) -> Result<(), i32> {
     let number = if write { libc::SYS_pwrite64 } else { libc::SYS_pread64 };
     // SAFETY: the caller vouches for the page.

@@ -174,7 +174,7 @@ impl Slots {
         }
     }
 
-    /// The slots of a word that somebody may read.
+    /// The slots of a word that a process may read.
     fn frozen_word(&self, word: usize) -> u64 {
         self.frozen.iter().filter_map(|(_, bits)| bits.get(word)).fold(0, |all, bits| all | bits)
     }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// Bytes that are encrypted before they are sent.
 const SEND_BYTES: usize = 64 << 10;
 
-/// How a node is to prove who it is, and we to it.
+/// How a node is to authenticate itself, and we to it.
 #[derive(Clone, Debug)]
 pub struct Secured {
     /// What we show and demand.

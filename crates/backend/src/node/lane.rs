@@ -57,7 +57,7 @@ pub(super) struct Lane {
     owed: Option<Box<Owed>>,
 }
 
-/// An answer that nobody waits for.
+/// An answer that no thread waits for.
 struct Owed {
     page: PageBytes,
     /// Bytes of it that come.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-/// The content of an entry, unless somebody uses it.
+/// The content of an entry, unless it is in use.
 fn idle(entry: &Mutex<Option<Lane>>) -> Option<MutexGuard<'_, Option<Lane>>> {
     match entry.try_lock() {
         Ok(entry) => Some(entry),
@@ -31,7 +31,7 @@ pub(super) struct Lanes {
 /// See `Lanes`.
 pub(super) type OutOfStepLane = Arc<Mutex<Option<Lane>>>;
 
-/// A lane that nobody else uses until this is dropped.
+/// A lane that no other thread uses until this is dropped.
 pub(super) struct Taken<'a> {
     entry: MutexGuard<'a, Option<Lane>>,
     lanes: &'a Lanes,
@@ -49,8 +49,8 @@ impl Lanes {
         }
     }
 
-    /// A lane that nobody uses now and that owes nothing; if there is none, a new one. Waits for one when all are in use, or when no
-    /// further one can be made (a program that forbids itself new connections goes on).
+    /// A lane that is not in use and owes nothing; if there is none, a new one. Waits for one when all are in use, or
+    /// when no further one can be made (a program that forbids itself new connections goes on).
     ///
     /// # Errors
     /// What `connect` says when there is no lane at all.
@@ -81,7 +81,7 @@ impl Lanes {
         }
     }
 
-    /// A lane that nobody uses now and that owes nothing; if there is none, a place for one, if there is any.
+    /// A lane that is not in use and owes nothing; if there is none, a place for one, if there is any.
     fn free(&self) -> Result<Taken<'_>, Option<MutexGuard<'_, Option<Lane>>>> {
         let mut vacant = None;
         for entry in self.entries.iter().filter_map(idle) {
@@ -131,19 +131,19 @@ impl Lanes {
         self.debts.load(Relaxed) > 0
     }
 
-    /// Keeps a lane that was made elsewhere. Nobody uses any now.
+    /// Keeps a lane that was made elsewhere. None is in use now.
     pub(super) fn keep(&self, lane: Lane) {
         *lock(&self.entries[0]) = Some(lane);
         self.made.store(1, Relaxed);
     }
 
-    /// Closes all lanes. Nobody uses one now.
+    /// Closes all lanes. None is in use now.
     pub(super) fn reset(&self) {
         self.entries.iter().for_each(|entry| *lock(entry) = None);
         self.made.store(0, Relaxed);
     }
 
-    /// Closes the lanes that nobody uses now.
+    /// Closes the lanes that are not in use.
     pub(super) fn close_idle(&self) {
         for entry in &self.entries {
             if let Ok(mut entry) = entry.try_lock()

@@ -192,7 +192,7 @@ impl Link {
         self.demands_under_way.load(Relaxed) > 0
     }
 
-    /// Whether it owes an answer that nobody waits for any more.
+    /// Whether it owes an answer that no thread waits for any more.
     pub(super) fn owes(&self) -> bool {
         let late = |time| self.estimate.late(time);
         // Both have to be looked at.

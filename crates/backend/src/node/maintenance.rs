@@ -18,7 +18,7 @@ use std::time::Duration;
 /// See the module.
 pub(super) struct Maintenance {
     slabs: Arc<Slabs>,
-    /// The nodes must prove who they are.
+    /// The nodes must authenticate themselves.
     is_secured: bool,
     tasks: Mutex<Tasks>,
 }

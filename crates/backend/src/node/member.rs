@@ -16,7 +16,7 @@ pub struct NodeAddress {
     pub url: String,
     /// Where it listens.
     pub address: Address,
-    /// How both sides prove who they are; `None`: they do not.
+    /// How both sides authenticate themselves; `None`: they do not.
     pub secured: Option<Secured>,
     /// How long it may leave a request unanswered.
     pub limit: AnswerLimit,
@@ -28,7 +28,7 @@ pub(super) struct Node {
     pub(super) index: usize,
     pub(super) url: String,
     pub(super) address: Address,
-    /// How both sides prove who they are; `None`: they do not.
+    /// How both sides authenticate themselves; `None`: they do not.
     pub(super) secured: Option<Secured>,
     /// Bytes that are asked for at most; 0: what the node allows.
     pub(super) quota_bytes: u64,

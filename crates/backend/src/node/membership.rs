@@ -12,13 +12,13 @@ use super::slabs::Slabs;
 use hinterland_wire::Endpoint;
 use std::sync::Arc;
 
-/// Who belongs to a pool.
+/// The members of a pool.
 pub trait Membership: Send + Sync {
     /// The nodes of now and the version of that list, unless it still is the version that was `seen`.
     fn changed_since(&self, seen: u64) -> Option<(u64, Vec<NodeAddress>)>;
 }
 
-/// Hears who belongs to the pool.
+/// Gets the members of the pool.
 pub(super) struct Members {
     slabs: Arc<Slabs>,
     membership: Box<dyn Membership>,
@@ -39,7 +39,7 @@ impl Members {
         Members { slabs: slabs.clone(), membership, version, waiting }
     }
 
-    /// Hears who belongs to the pool now.
+    /// Gets the members of the pool now.
     pub(super) fn hear(&mut self, returns: &mut Returns) {
         if let Some((version, nodes)) = self.membership.changed_since(self.version) {
             let urls: Vec<String> = self.slabs.links.iter().map(|link| link.node.url.clone()).collect();

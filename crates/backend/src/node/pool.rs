@@ -33,7 +33,7 @@ pub struct NodePool {
     maintenance: Maintenance,
 }
 
-/// Whether the nodes must prove who they are.
+/// Whether the nodes must authenticate themselves.
 fn are_secured(nodes: &[NodeAddress]) -> bool {
     nodes.iter().any(|node| node.secured.is_some())
 }

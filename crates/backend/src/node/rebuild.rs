@@ -24,7 +24,7 @@ pub(super) struct Rebuilds {
     slabs: Arc<Slabs>,
     placement: Arc<Placement>,
     under_way: Option<Rebuild>,
-    /// When a rebuild found no room. A move that finds none delays nobody.
+    /// When a rebuild found no room. A move that finds none delays no other.
     no_room: Option<Instant>,
     /// The slab that was rebuilt last, or could not be.
     last: u32,

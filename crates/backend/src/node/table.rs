@@ -28,7 +28,7 @@ pub(super) struct Replica {
     pub(super) slab: u32,
     /// Pages of a slab.
     pub(super) slab_pages: u64,
-    /// Counts who may still read it.
+    /// Counts the threads that may still read it.
     pub(super) users: Arc<()>,
 }
 
@@ -43,7 +43,7 @@ impl Replica {
         Arc::ptr_eq(&self.link, &other.link) && self.slab == other.slab
     }
 
-    /// Whether nobody but the caller knows it any more.
+    /// Whether only the caller still has it.
     pub(super) fn is_unused(&self) -> bool {
         Arc::strong_count(&self.users) == 1
     }
@@ -383,8 +383,8 @@ impl Table {
         slab.writing == 0 && !slab.rebuilding && !is_damaged
     }
 
-    /// Begins to rebuild a slab that was found, unless somebody writes to it by now; returns the slots that are in use. It gets no page until
-    /// `end_rebuild`.
+    /// Begins to rebuild a slab that was found, unless a thread writes to it by now; returns the slots that are in use.
+    /// It gets no page until `end_rebuild`.
     pub(super) fn begin_rebuild(&mut self, number: u32) -> Option<Vec<u64>> {
         if !self.can_be_rebuilt(number) {
             return None;
@@ -397,8 +397,9 @@ impl Table {
     /// Begins to move a slab away from a node that wants some back; returns its number, and the replica that is to go. It gets no
     /// page until `end_rebuild`.
     ///
-    /// Of the slabs that nobody writes to, and that may find a place, it is the one with the fewest pages; those that could not be
-    /// moved come last, the one with the latest attempt at the very end, so that none stands in the others' way.
+    /// Of the slabs that no thread writes to, and that may find a place, it is the one with the fewest pages; those
+    /// that could not be moved come last, the one with the latest attempt at the very end, so that none stands in the
+    /// others' way.
     pub(super) fn begin_move(&mut self, may_find_place: impl Fn(&Replicas) -> bool) -> Option<(u32, Replica)> {
         let is_ready = |slab: &Slab| {
             // One that lacks a replica gets one, before one takes the place of another.
@@ -529,7 +530,8 @@ impl Table {
         }
     }
 
-    /// Takes the replicas out that have left their rows and that nobody reads from any more: they are to be given back.
+    /// Takes the replicas out that have left their rows and that no thread reads from any more: they are to be given
+    /// back.
     pub(super) fn take_unread(&mut self) -> Vec<Replica> {
         self.leaving.retain(Replica::is_live);
         self.leaving.extract_if(.., |replica| replica.is_unused()).collect()

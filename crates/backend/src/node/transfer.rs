@@ -196,7 +196,7 @@ impl<'a> Transfer<'a> {
         None
     }
 
-    /// Whether its lane owes an answer to somebody else's request.
+    /// Whether its lane owes an answer to another thread's request.
     pub(super) fn owes(&self) -> bool {
         self.lane.owes()
     }

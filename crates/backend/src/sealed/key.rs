@@ -29,14 +29,14 @@ impl Key {
     /// Memory of a key.
     pub(super) const RAM_BYTES: u64 = PAGE_BYTES as u64;
 
-    /// A key that nobody else knows.
+    /// A key that no other code has.
     pub(super) fn draw() -> Result<Key, SysError> {
         const { assert!(size_of::<LessSafeKey>() + KEY_BYTES <= PAGE_BYTES && align_of::<LessSafeKey>() <= PAGE_BYTES) };
         let refused =
             |error: std::io::Error| SysError { call: "mmap", errno: error.raw_os_error().unwrap_or(libc::ENOMEM) };
         let memory = Mapping::reserve(PAGE_BYTES).map_err(refused)?;
         mem::advise(memory.at(0).addr(), PAGE_BYTES, libc::MADV_DONTDUMP)?;
-        // SAFETY: the last bytes of a page of our own that nobody else knows of; it is zeroed by the kernel.
+        // SAFETY: the last bytes of a page of our own that no other code uses; it is zeroed by the kernel.
         let bytes = unsafe { std::slice::from_raw_parts_mut(memory.at(PAGE_BYTES - KEY_BYTES), KEY_BYTES) };
         random::fill(bytes)?;
         expand(bytes, memory.at(0).cast());
@@ -45,7 +45,7 @@ impl Key {
         Ok(Key { memory, used: AtomicU64::new(0) })
     }
 
-    /// `count` nonces that nobody else gets; returns the first.
+    /// `count` nonces that no other caller gets; returns the first.
     pub(super) fn take(&self, count: usize) -> u64 {
         self.used.fetch_add(count as u64, Relaxed)
     }

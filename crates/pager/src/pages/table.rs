@@ -171,13 +171,13 @@ impl PageTable {
         self.entry(page).compare_exchange(seen.0, seen.with_mark(mark).0, AcqRel, Acquire).is_ok()
     }
 
-    /// Notes that somebody waits for a busy page. False: the page is not in state `busy` any more.
+    /// Notes that a thread waits for a busy page. False: the page is not in state `busy` any more.
     pub fn wait_on(&self, page: PageNo, busy: Entry) -> bool {
         debug_assert!(busy.state().is_busy());
         self.entry(page).compare_exchange(busy.0, busy.with_waited().0, AcqRel, Acquire).is_ok()
     }
 
-    /// Whether somebody who needs a page must wait for its owner, and notes that somebody does.
+    /// Whether a thread that needs a page must wait for its owner, and notes that one does.
     pub fn must_wait(&self, page: PageNo) -> bool {
         let now = self.load(page);
         now.state().is_busy() && (now.waited() || self.wait_on(page, now))

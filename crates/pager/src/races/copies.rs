@@ -257,7 +257,8 @@ fn a_fork_waits_for_a_departure_by_copy() {
 /// The kernel writes `seed` to a page that is pinned for it.
 fn write_by_kernel(stage: &Stage, page: PageNo, seed: u64) {
     let words: Vec<u64> = (0..super::WORDS).map(|index| super::word(seed, index)).collect();
-    // SAFETY: the name is a C string; the descriptor is new; the page is read-write far memory that nobody else uses.
+    // SAFETY: the name is a C string; the descriptor is new; the page is read-write far memory that no other thread
+    // uses.
     unsafe {
         let file = OwnedFd::from_raw_fd(libc::memfd_create(c"page".as_ptr(), libc::MFD_CLOEXEC));
         assert_eq!(libc::pwrite(file.as_raw_fd(), words.as_ptr().cast(), PAGE_BYTES, 0), 4096);

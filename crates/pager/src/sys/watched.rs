@@ -49,7 +49,7 @@ pub(crate) fn futex_wait(word: &atomic::AtomicU32, value: u32) {
     word.futex_wait(value);
 }
 
-/// Wakes everybody who sleeps on `word`.
+/// Wakes all threads that sleep on `word`.
 pub(crate) fn futex_wake(word: &atomic::AtomicU32) {
     word.futex_wake();
 }

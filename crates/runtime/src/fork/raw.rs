@@ -667,7 +667,7 @@ pub unsafe extern "C" fn clone(
 /// Runs a cloned child's function on its stack, and ends the child with what it returns.
 ///
 /// # Safety
-/// `stack` is the end of a stack that nobody uses.
+/// `stack` is the end of an unused stack.
 unsafe fn run_on(stack: *mut c_void, function: Body, argument: *mut c_void) -> ! {
     // SAFETY: the caller's; nothing of the old stack is used afterwards.
     unsafe {

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 pub trait Sleep {
     /// Sleeps until `word` is woken, if it still holds `value`. May return at any time.
     fn wait(word: &AtomicU32, value: u32);
-    /// Wakes everybody who sleeps on `word`.
+    /// Wakes all threads that sleep on `word`.
     fn wake(word: &AtomicU32);
 }
 

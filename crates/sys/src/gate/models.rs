@@ -37,7 +37,7 @@ fn in_all_orders(model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
-/// Passes the gate, and sees nobody in it who has closed it.
+/// Passes the gate, and sees no thread in it that has closed it.
 fn pass(gate: &Count<Futex>, is_closed: &AtomicBool) {
     gate.enter();
     assert!(!is_closed.load(Relaxed), "a thread is inside although the gate is closed");

@@ -32,7 +32,7 @@ impl Order {
 /// What a tape was planned from and for.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TapeHead {
-    /// Who planned it: `hinterland 0.1.0`.
+    /// The planner: `hinterland 0.1.0`.
     pub origin: String,
     /// The program of the trace.
     pub program: String,

@@ -19,7 +19,7 @@ pub(crate) struct Chances {
     pub(crate) busy: u64,
     /// The kernel swaps a page out after it was used.
     pub(crate) swaps: u64,
-    /// A thread wakes that nobody has woken.
+    /// A thread wakes spuriously.
     pub(crate) spurious: u64,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Machine {
     pub(crate) chances: Chances,
     /// Serves faults in the thread that has them; `None`: they are messages.
     pub(crate) handler: Option<Handler>,
-    /// Faults that nobody has read.
+    /// Faults that no thread has read.
     messages: VecDeque<Fault>,
     /// Threads in a fault, with its address, and whether they were woken.
     faulting: Vec<(u32, usize, bool)>,
@@ -45,7 +45,7 @@ impl Machine {
     }
 }
 
-/// Faults and who waits for them.
+/// Faults and the threads that wait for them.
 impl State {
     /// A thread has a fault, which waits to be read.
     pub(crate) fn begin_fault(&mut self, fault: Fault) {

@@ -74,7 +74,7 @@ static DISPOSITIONS: [Disposition; 3] = [const { Disposition::new() }; 3];
 static OTHERS: [Disposition; 65] = [const { Disposition::new() }; 65];
 /// The reserved signals in the masks of the other signals' actions that have no handler, as a small set.
 static MASKS: [AtomicU8; 65] = [const { AtomicU8::new(0) }; 65];
-/// Held by whoever changes a disposition, with signals blocked.
+/// Held by the thread that changes a disposition, with signals blocked.
 static LOCK: AtomicBool = AtomicBool::new(false);
 
 struct Locked(#[allow(dead_code, reason = "unblocks the signals when dropped, after the lock")] SignalsBlocked);
@@ -95,7 +95,7 @@ impl Drop for Locked {
     }
 }
 
-/// In the child of a fork: whoever held the lock is not there.
+/// In the child of a fork: the thread that held the lock does not exist.
 pub(super) fn unlock() {
     LOCK.store(false, Release);
 }

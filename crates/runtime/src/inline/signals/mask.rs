@@ -9,7 +9,7 @@ use crate::inline::{raw, user_copy};
 use libc::{SIG_BLOCK, SIG_SETMASK, SIG_UNBLOCK, c_int};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// In a thread's word: the bits are known. The place of SIGKILL, which nobody can block.
+/// In a thread's word: the bits are known. The place of SIGKILL, which cannot be blocked.
 const KNOWN: u64 = super::bit(libc::SIGKILL);
 
 /// The virtual bits of a thread's word.

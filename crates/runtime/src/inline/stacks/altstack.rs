@@ -171,7 +171,7 @@ fn mark(stack: *mut stack_t) -> *mut u32 {
 /// Before a handler of the program's runs with `frame`: its context says what the program set, as the kernel's would.
 pub(crate) fn enter(frame: Frame) {
     let set = set_by_program();
-    // SAFETY: the frame is complete, and nobody else uses it.
+    // SAFETY: the frame is complete, and no other thread uses it.
     unsafe {
         let kernels = &raw mut (*frame.context()).uc_stack;
         let ours = (*kernels).ss_sp == real().ss_sp;

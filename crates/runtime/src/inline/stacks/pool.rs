@@ -125,7 +125,7 @@ mod tests {
         let stack = take().unwrap();
         assert!(stack.top() - stack.bottom >= STACK_BYTES && stack.top().is_multiple_of(64));
         assert!(stack.contains(stack.top()) && !stack.contains(stack.bottom) && !stack.contains(stack.top() + 8));
-        // SAFETY: the lowest word of a stack that nobody uses.
+        // SAFETY: the lowest word of an unused stack.
         unsafe { (stack.bottom as *mut u64).write_volatile(1) };
         give_back(stack);
     }

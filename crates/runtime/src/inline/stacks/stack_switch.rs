@@ -38,7 +38,7 @@ pub(crate) fn run<R>(work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Runs `work` below `top`, the end of a near stack, of which nobody else uses that part.
+/// Runs `work` below `top`, the end of a near stack, of which no other thread uses that part.
 fn run_on<R>(top: usize, work: impl FnOnce() -> R) -> R {
     let mut job = Job { work: Some(work), result: MaybeUninit::uninit() };
     let function = job.function();
@@ -60,7 +60,7 @@ impl<R, F: FnOnce() -> R> Job<R, F> {
     }
 
     unsafe extern "C" fn call(job: *mut u8) {
-        // SAFETY: the argument is a job of this type that nobody else uses now.
+        // SAFETY: the argument is a job of this type that no other thread uses now.
         let job = unsafe { &mut *job.cast::<Self>() };
         if let Some(work) = job.work.take() {
             job.result.write(work());

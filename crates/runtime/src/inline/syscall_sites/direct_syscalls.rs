@@ -23,7 +23,7 @@ const ASYNCHRONOUS: [&str; 2] = ["liburing.so", "libaio.so"];
 /// Why an object is better not served inline.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum DirectSyscalls {
-    /// It makes a call that nobody sees; `None`: any call.
+    /// It makes a call that the library does not see; `None`: any call.
     Calls(String, Option<i64>),
     /// Its runtime makes all calls by the instruction itself.
     Go(String),

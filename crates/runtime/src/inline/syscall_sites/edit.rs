@@ -32,7 +32,7 @@ impl Edit {
         (0..self.len).all(|index| unsafe { ((self.at + index) as *const u8).read_volatile() } == bytes[index])
     }
 
-    /// Puts bytes there. The text is writable, and nobody runs it.
+    /// Puts bytes there. The text is writable, and no thread runs it.
     fn put(&self, bytes: &[u8; BYTES_MAX]) {
         for (index, byte) in bytes[..self.len].iter().enumerate() {
             // SAFETY: `write` has checked that the place is text, and made it writable.

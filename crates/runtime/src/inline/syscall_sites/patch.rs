@@ -16,7 +16,7 @@ pub(crate) struct Patched {
     pub sites: usize,
     /// Those of them that need no trap, but are jumped over.
     pub jumps: usize,
-    /// Instructions whose number nobody can tell, and that are as they were.
+    /// Instructions whose number cannot be told, and that are as they were.
     pub unknown: usize,
     /// Memory of libc's text that is this process's own now.
     pub private_bytes: usize,

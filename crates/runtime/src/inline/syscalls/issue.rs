@@ -91,7 +91,7 @@ impl Scratch {
     /// Takes a mapping over that was kept.
     ///
     /// # Safety
-    /// It came from `keep`, and nobody uses it.
+    /// It came from `keep`, and no thread uses it.
     pub(super) unsafe fn kept((start, len): (usize, usize)) -> Scratch {
         Scratch { start, len }
     }

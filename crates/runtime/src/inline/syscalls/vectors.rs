@@ -280,8 +280,8 @@ fn move_bytes(array: Array, near: &mut [u8], copy: impl Fn(usize, &mut [u8]) -> 
     })
 }
 
-/// vmsplice(2) lends pages to a pipe, which reads them when nobody holds them any more; so far memory is copied instead,
-/// as writev(2) and readv(2) do.
+/// vmsplice(2) lends pages to a pipe, which reads them when they are not pinned any more; so far memory is copied
+/// instead, as writev(2) and readv(2) do.
 fn copied_splice(call: &mut Call) {
     let [descriptor, _, _, flags, ..] = call.arguments;
     let get = libc::F_GETFL.unsigned_abs() as usize;

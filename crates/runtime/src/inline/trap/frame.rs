@@ -129,7 +129,7 @@ impl Frame {
     /// A copy of the frame at the upper end of a stack, or at its end in use.
     ///
     /// # Safety
-    /// It is a frame of the kernel's, and lies on another stack. Nobody uses the stack below `top`.
+    /// It is a frame of the kernel's, and lies on another stack. No code uses the stack below `top`.
     pub unsafe fn moved_below(self, top: usize) -> Frame {
         // SAFETY: the caller's promise.
         let state_bytes = unsafe { self.state_bytes() };
