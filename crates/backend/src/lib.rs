@@ -10,9 +10,9 @@ mod contract;
 mod counters;
 mod decorate;
 mod file;
-mod link;
 mod link_compression;
 mod mapping;
+mod modelled_link;
 mod node;
 mod node_error;
 mod open;
@@ -34,8 +34,8 @@ pub use contract::{
 };
 pub use decorate::Delay;
 pub use file::{FileBackend, FileOptions, FileWidth, IoMethod};
-pub use link::{Direction, Duplex, Link, LinkError, LinkModel, LinkShare, bandwidth};
 pub use link_compression::{LinkCompressed, LinkCompression};
+pub use modelled_link::{Direction, Duplex, Link, LinkError, LinkModel, LinkShare, bandwidth};
 pub use node::{
     AnswerLimit, DEMAND_LANES, DEMAND_LANES_MAX, Membership, NODES_MAX, NodeAddress, NodePool, Secured, TIMEOUT_S_MAX,
     Timing,

@@ -5,11 +5,11 @@
 use crate::connection::{Connection, HandshakeError};
 use crate::latency::{Sampler, Work};
 use crate::node::Node;
+use crate::quotas::NoRoom;
 use crate::receive_queue::{ReceiveQueue, SHORT_BYTES};
 use crate::reply_writer::ReplyWriter;
 use crate::session::{Session, SessionError};
 use crate::slab::SLAB_BYTES;
-use crate::store::NoRoom;
 use hinterland_units::ByteCount;
 use hinterland_wire::{
     AdaptivePoll, Features, HEADER_BYTES, Header, Hello, Outcome, Ranges, Refusal, Reply, Request, Welcome, WireError,

@@ -27,12 +27,12 @@ mod latency;
 mod listen;
 mod memory;
 mod node;
+mod quotas;
 mod receive_queue;
 mod reply_writer;
 mod request_buffers;
 mod session;
 mod slab;
-mod store;
 mod stream;
 
 pub use copies::CopyStatistics;

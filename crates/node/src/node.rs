@@ -4,10 +4,10 @@ use crate::admission::Processors;
 use crate::drain::Progress;
 use crate::egress::Egress;
 use crate::latency::{Histogram, Latencies, Work};
+use crate::quotas::{Bounds, CloneGroup, ResourceCounter, SessionPermit, Tenant};
 use crate::request_buffers::RequestBuffers;
 use crate::session::Session;
 use crate::slab::SLAB_BYTES;
-use crate::store::{Bounds, CloneGroup, ResourceCounter, SessionPermit, Tenant};
 use hinterland_tls::{ClientKey, NodeCredentials};
 use hinterland_units::ByteCount;
 use hinterland_wire::{

@@ -1,8 +1,8 @@
 //! A session: one client's address space, made of slabs.
 
 use crate::copies::SessionReport;
+use crate::quotas::{CloneGroup, NoRoom, SessionPermit};
 use crate::slab::{SLAB_BYTES, Slab};
-use crate::store::{CloneGroup, NoRoom, SessionPermit};
 use hinterland_units::PAGE_BYTES;
 use hinterland_wire::{Numbers, PagePatch, Patches, Range, Ranges, SessionId, Token, checksum};
 use std::os::fd::OwnedFd;

@@ -1,7 +1,7 @@
 //! A slab: a piece of memory that is lent as a whole.
 
 use crate::memory::Memory;
-use crate::store::{Charge, CloneGroup, NoRoom};
+use crate::quotas::{Charge, CloneGroup, NoRoom};
 use hinterland_units::PAGE_BYTES;
 use hinterland_wire::checksum;
 use std::os::fd::OwnedFd;
@@ -146,7 +146,7 @@ impl Drop for Slab {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{Bounds, ResourceCounter, Tenant};
+    use crate::quotas::{Bounds, ResourceCounter, Tenant};
 
     #[test]
     fn a_copy_has_every_byte_and_is_its_own() {

@@ -13,7 +13,7 @@ use crate::kernel::NotEvicted;
 use crate::local_memory::LocalMemory;
 use crate::pages::{Owned, Pages};
 use crate::pin::Pins;
-use crate::schedule::Point;
+use crate::points::Point;
 use crate::slot::{ChunkNo, Kind};
 use crate::staging::Staging;
 use crate::sys::mem;

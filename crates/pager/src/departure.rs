@@ -10,7 +10,7 @@ use crate::kernel::NotEvicted;
 use crate::local_memory::LocalMemory;
 use crate::pages::{Owned, Pages, run_length};
 use crate::pin::Pins;
-use crate::schedule::Point;
+use crate::points::Point;
 use crate::scratch::Scratch;
 use crate::slot::{ChunkNo, Kind};
 use crate::staging::Staging;

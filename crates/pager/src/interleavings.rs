@@ -5,7 +5,7 @@
 
 use crate::hint_ring::{HintRing, Run};
 use crate::pin::{Pin, Pins};
-use crate::queues::Queues;
+use crate::policy_lock::PolicyLock;
 use crate::sys::watched::in_all_orders;
 use crate::wp_range::WpRanges;
 use hinterland_policy::{Arrival, EvictionPolicy};
@@ -90,14 +90,14 @@ impl EvictionPolicy for Told {
 fn the_policy_is_told_of_every_arrival_once() {
     in_all_orders(|| {
         let told = Told::default();
-        let queues = Arc::new(Queues::new(Box::new(told.clone())));
+        let policy = Arc::new(PolicyLock::new(Box::new(told.clone())));
         let others = [PAGE, NEXT].map(|page| {
-            let queues = Arc::clone(&queues);
-            thread::spawn(move || queues.arrived(std::iter::once(page), Arrival::Demand))
+            let policy = Arc::clone(&policy);
+            thread::spawn(move || policy.arrived(std::iter::once(page), Arrival::Demand))
         });
-        drop(queues.lock());
+        drop(policy.lock());
         others.into_iter().for_each(|other| other.join().expect("it ends"));
-        drop(queues.lock());
+        drop(policy.lock());
         let mut pages = told.0.lock().expect("no thread panics here").clone();
         pages.sort_unstable();
         assert_eq!(pages, [PAGE, NEXT]);

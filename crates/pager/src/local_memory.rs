@@ -6,8 +6,8 @@ use crate::far_memory::FarMemory;
 use crate::kernel::NotEvicted;
 use crate::page_counts::PageCounts;
 use crate::pages::{Owned, Pages};
-use crate::queues::{Locked, Queues};
-use crate::schedule::Point;
+use crate::points::Point;
+use crate::policy_lock::{Locked, PolicyLock};
 use crate::shared_budget::SharedBudget;
 use crate::staging::Staging;
 use crate::sys::gate::Inside;
@@ -27,7 +27,7 @@ pub(crate) struct LocalMemory {
     staging: &'static Staging,
     pub(crate) account: Account,
     pub(crate) shared_budget: SharedBudget,
-    policy: Queues,
+    policy: PolicyLock,
     /// What the program wants kept, by page.
     pub(crate) kept: PageCounts,
     /// Pages for which the policy was last sized.
@@ -65,7 +65,7 @@ impl LocalMemory {
         shared_budget: SharedBudget,
         policy: Box<dyn EvictionPolicy>,
     ) -> LocalMemory {
-        let (account, policy) = (Account::new(pages.decisions), Queues::new(policy));
+        let (account, policy) = (Account::new(pages.decisions), PolicyLock::new(policy));
         let (kept, policy_capacity) = (PageCounts::default(), AtomicU64::new(0));
         LocalMemory { pages, far, staging, account, shared_budget, policy, kept, policy_capacity }
     }

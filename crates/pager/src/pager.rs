@@ -25,7 +25,7 @@ use crate::pin_requests::PinRequestHandler;
 use crate::pinning::Pinning;
 use crate::prefetch_cache::PrefetchCache;
 use crate::prefetch_driver::PrefetchDriver;
-use crate::range::{NotReplaced, RangeCalls};
+use crate::range_calls::{NotReplaced, RangeCalls};
 use crate::read_ahead::ReadAhead;
 use crate::reclaim::Reclaim;
 use crate::report::Report;

@@ -6,7 +6,7 @@ use crate::inline_fault::InlineFaults;
 use crate::local_memory::LocalMemory;
 use crate::pages::Pages;
 use crate::pin::{Pin, PinAccess, Pins};
-use crate::schedule::Point;
+use crate::points::Point;
 use crate::state::State;
 use crate::sys::mem;
 use crate::wp_range::WpRanges;

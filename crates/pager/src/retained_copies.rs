@@ -10,7 +10,7 @@
 //! Invariant: a copy that is dropped for its room is that of a `Resident` page, so it is not all that there is of the page.
 
 use crate::pages::{CHUNK_PAGES, Owned, Pages, Released};
-use crate::schedule::Point;
+use crate::points::Point;
 use crate::state::State;
 use hinterland_backend::{Backend, Location};
 use hinterland_units::{CopyBound, PAGE_BYTES, PageCount, PageNo};

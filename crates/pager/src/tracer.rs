@@ -30,7 +30,7 @@ use crate::forward_progress::ForwardProgress;
 use crate::kernel::NotEvicted;
 use crate::local_memory::LocalMemory;
 use crate::pages::{Outcome, Owned, Pages, run_length};
-use crate::schedule::Point;
+use crate::points::Point;
 use crate::slot::{Kind, SwapCached};
 use crate::staging::Staging;
 use crate::state::{Entry, State};

@@ -6,7 +6,7 @@
 use crate::far_memory::FarMemory;
 use crate::local_memory::LocalMemory;
 use crate::pages::{ContentHash, Owned, Pages, Released};
-use crate::schedule::Point;
+use crate::points::Point;
 use crate::scratch::Scratch;
 use crate::slot::{ChunkNo, ChunkSlot, Kind, SwapCached};
 use crate::staging::Staging;

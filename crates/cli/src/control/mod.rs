@@ -8,24 +8,24 @@
 //! as it is: no process waits for a launcher.
 
 mod acceptor;
-mod clients;
+mod client;
 mod file_lock;
-mod launcher;
 mod message;
 mod ps;
+mod server;
 mod set;
 mod share_file;
 mod socket_path;
 mod top;
 
 pub use acceptor::{Acceptor, Pause};
-pub use clients::{Clients, Commanded, FarUrls, LookUp, NAMED_MAX, Newest};
 #[cfg(test)]
 pub use message::Change;
 pub use message::{Behind, PathStatus, Request, Status};
 #[cfg(test)]
 pub use ps::{PS_VERSION, Running};
 pub use ps::{PsArgs, run as ps};
+pub use server::{Clients, Commanded, FarUrls, LookUp, NAMED_MAX, Newest};
 pub use set::{SetArgs, run as set};
 pub use share_file::{Share, ShareFile};
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! `hinterland ps`: the programs that run under Hinterland, now.
 
-use super::launcher::{Launcher, LauncherError};
+use super::client::{Launcher, LauncherError};
 use super::message::{Request, Status};
 use super::socket_path;
 use crate::error::{EXIT_REFUSED, complain};

@@ -1,6 +1,6 @@
 //! `hinterland set`: changes a run that is under way.
 
-use super::launcher::{Launcher, LauncherError};
+use super::client::{Launcher, LauncherError};
 use super::message::{Change, Request, WAIT_MS_MAX};
 use super::process;
 use crate::error::{EXIT_REFUSED, complain};

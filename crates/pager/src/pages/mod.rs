@@ -17,7 +17,7 @@ use crate::fault_path::{FATAL_EXIT_CODE, FaultPath};
 use crate::kernel::Kernel;
 use crate::own_processors::OwnProcessors;
 use crate::own_threads::OwnThreads;
-use crate::schedule::{Point, Schedule};
+use crate::points::{Point, Schedule};
 use crate::state::{Entry, State};
 use crate::sys::gate::Gate;
 use crate::sys::thread;

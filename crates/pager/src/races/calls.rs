@@ -1,7 +1,7 @@
 //! Calls of the program on ranges, against faults and departures of the same pages.
 
 use super::{For, Stage, compressed, on, on_both_kernel_paths, on_both_paths, on_simulated};
-use crate::schedule::Point;
+use crate::points::Point;
 use crate::sys::thread::SignalsBlocked;
 use crate::{FaultPath, NotReplaced, State};
 use hinterland_units::{PAGE_BYTES, PageNo};

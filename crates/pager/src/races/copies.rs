@@ -2,7 +2,7 @@
 
 use super::{For, Stage, on};
 use crate::blocked::TestThread;
-use crate::schedule::Point;
+use crate::points::Point;
 use crate::sys::mem;
 use crate::sys::thread::SignalsBlocked;
 use crate::{FaultPath, NotReplaced, PinAccess, State};

@@ -2,7 +2,7 @@
 
 use super::losses::gives_once;
 use super::{CACHE_PAGES, For, PAGES, Stage, on, on_both_kernel_paths, on_both_paths, on_both_paths_over};
-use crate::schedule::Point;
+use crate::points::Point;
 use crate::scratch::Scratch;
 use crate::sys::mem;
 use crate::sys::thread::SignalsBlocked;
@@ -356,7 +356,7 @@ fn zeros_ahead_of_a_walk_downwards_lie_where_they_belong() {
 }
 
 /// Has `PAGE` and the key page behind it prefetched, and holds the read-ahead thread before they are mapped.
-fn read_ahead(stage: &Stage, race: impl FnOnce(&Stage, crate::schedule::Hold)) {
+fn read_ahead(stage: &Stage, race: impl FnOnce(&Stage, crate::points::Hold)) {
     let key = PageNo(PAGE.0 + 1);
     stage.send_far(PAGE, 4);
     stage.send_far(key, 5);

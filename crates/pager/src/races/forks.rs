@@ -1,7 +1,7 @@
 //! Forks, against everything that may be under way; and parent and child against each other.
 
 use super::{Child, For, Stage, on, on_both_kernel_paths};
-use crate::schedule::{Hold, Point};
+use crate::points::{Hold, Point};
 use crate::{FaultPath, PinAccess, State};
 use hinterland_policy::{PrefetchWindow, Unmapped};
 use hinterland_units::{PAGE_BYTES, PageNo};

@@ -2,7 +2,7 @@
 
 use super::{For, Stage, on_both_kernel_paths, on_both_paths};
 use crate::State;
-use crate::schedule::Point;
+use crate::points::Point;
 use hinterland_units::PageNo;
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -2,7 +2,7 @@
 
 use super::{FORKS, For, Stage, compressed, on, on_both_kernel_paths, on_both_paths, on_simulated};
 use crate::hint_ring::Run;
-use crate::schedule::Point;
+use crate::points::Point;
 use crate::state::Entry;
 use crate::{FATAL_EXIT_CODE, FaultPath, HintSite, Leave, State};
 use hinterland_policy::{Prefetch, TapeBatch};

@@ -2,7 +2,7 @@
 
 use super::{FORKS, For, on_both_kernel_paths, on_both_paths, open};
 use crate::kernel::NotEvicted;
-use crate::schedule::Point;
+use crate::points::Point;
 use crate::slot::Kind;
 use crate::sys::Mapping;
 use crate::sys::mem::{self, OwnMemory};

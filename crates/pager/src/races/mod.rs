@@ -1,4 +1,4 @@
-//! Races, each forced: one side is held at a point (`schedule`), the other does its part, and what must hold is checked. That a
+//! Races, each forced: one side is held at a point (`points`), the other does its part, and what must hold is checked. That a
 //! thread waits is seen in what the pager and the kernel note of it (`waits`), not in time that passes.
 //! `docs/races.md` lists them: the two sides, and what would go wrong.
 //!
@@ -20,7 +20,7 @@ mod retained_copies;
 mod waits;
 
 use crate::blocked::TestThread;
-use crate::schedule::{Hold, Point};
+use crate::points::{Hold, Point};
 use crate::scratch::Scratch;
 use crate::sys::mem::OwnMemory;
 use crate::sys::simulated::{Chances, Current, current, simulate};

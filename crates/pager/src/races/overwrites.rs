@@ -3,7 +3,7 @@
 //! A part of a page that is not written shows what was made of the page: zeros, where the mark was used up, or its content.
 
 use super::{For, Stage, on_both_kernel_paths, on_both_paths, word};
-use crate::schedule::Point;
+use crate::points::Point;
 use crate::{FaultPath, PinAccess, State};
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::sync::atomic::Ordering::Relaxed;

@@ -3,7 +3,7 @@
 
 use super::{For, Stage, on_both_kernel_paths_over, on_both_paths_over};
 use crate::State;
-use crate::schedule::Point;
+use crate::points::Point;
 use hinterland_backend::{Backend, Reference};
 use hinterland_units::PageNo;
 use std::sync::Arc;

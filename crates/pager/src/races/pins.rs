@@ -2,7 +2,7 @@
 //! pinned long-term for what the kernel does at a thread's end, which needs them on both paths.
 
 use super::{For, Stage, compressed, on, on_both_kernel_paths, on_both_paths, on_simulated};
-use crate::schedule::Point;
+use crate::points::Point;
 use crate::sys::simulated::current;
 use crate::sys::thread::SignalsBlocked;
 use crate::{FaultPath, PinAccess, State};

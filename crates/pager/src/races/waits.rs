@@ -4,7 +4,7 @@
 use super::Stage;
 use crate::FaultPath;
 use crate::blocked::{Blocked, TestThread, blocked};
-use crate::schedule::{Hold, Point};
+use crate::points::{Hold, Point};
 use hinterland_units::PageNo;
 use std::sync::atomic::Ordering::SeqCst;
 

@@ -13,7 +13,7 @@
 //! Memory: 4 bytes for each reference; for each page that a thread touches 16 bytes and, for each size, 10 (LRU) to 26 (MIN).
 
 mod division;
-mod memory;
+mod local_share;
 mod microset_references;
 mod recording;
 mod schedule;

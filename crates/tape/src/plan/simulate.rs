@@ -1,7 +1,7 @@
 //! The second pass over a trace: every size at once.
 
 use super::division::Division;
-use super::memory::{Memory, Touch};
+use super::local_share::{LocalShare, Touch};
 use super::microset_references::{self, Receiver, Step};
 use super::recording::{RecordedThread, Recording};
 use super::schedule::{Arriving, Schedule};
@@ -107,7 +107,7 @@ struct Running {
 
 /// A thread's part of a size.
 struct Share {
-    memory: Memory,
+    memory: LocalShare,
     /// Local pages that were given up, with their last uses: each leaves, for the tape, for an arrival that needs no other to
     /// leave, unless it was touched again by then.
     given_up: VecDeque<(u32, u32)>,
@@ -123,7 +123,7 @@ impl Running {
             let all_local = share_pages == thread.pages;
             let frames = if all_local { share_pages } else { share_pages - ahead_pages };
             Share {
-                memory: Memory::new(thread.own.count(), frames, case.eviction),
+                memory: LocalShare::new(thread.own.count(), frames, case.eviction),
                 given_up: VecDeque::new(),
                 schedule: Schedule::new(costs, ahead_pages),
                 plan: ThreadPlan { pages: thread.pages, share_pages, ahead_pages, ..ThreadPlan::default() },

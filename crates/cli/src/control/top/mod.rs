@@ -13,7 +13,7 @@ mod view;
 #[cfg(test)]
 pub use rates::tests::run as run_of_test;
 
-use super::launcher::Launcher;
+use super::client::Launcher;
 use super::message::{Request, Status};
 use super::process;
 use super::ps::{answering, running};

@@ -5,7 +5,7 @@
 //!   program threads ── load, store, system calls ─┐                          ┌─ memory: frames, protection, threads in a fault
 //!   the pager's own threads ── crate::sys ────────┴─► calls ──► turns (seed) ┴─ clock: moves with the steps, jumps when all sleep
 //! ```
-//! A *step* is a call on the machine, a word that threads share (`watched::atomic`), a lock, or a point of `schedule`. Between two steps no
+//! A *step* is a call on the machine, a word that threads share (`watched::atomic`), a lock, or a point (`points`). Between two steps no
 //! other thread runs: what is explored are the orders of steps, as if memory were sequentially consistent.
 //!
 //! Sources of what the calls answer: fs/userfaultfd.c, mm/userfaultfd.c and mm/madvise.c of Linux 6.18; decision 0018.

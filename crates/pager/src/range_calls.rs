@@ -11,7 +11,7 @@ use crate::local_memory::LocalMemory;
 use crate::pages::{Owned, Pages, Released};
 use crate::pin::{PinAccess, Pins};
 use crate::pinning::Pinning;
-use crate::schedule::Point;
+use crate::points::Point;
 use crate::slot::{StagingSlot, SwapCached};
 use crate::staging::Staging;
 use crate::state::State;

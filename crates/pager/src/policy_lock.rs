@@ -17,7 +17,7 @@ use std::ops::{Deref, DerefMut};
 const WAITING_MAX: usize = 1024;
 
 /// See the module.
-pub(crate) struct Queues {
+pub(crate) struct PolicyLock {
     policy: Mutex<Policy>,
     /// Never grows: a signal handler may report.
     waiting: Mutex<Vec<(PageNo, Arrival)>>,
@@ -51,10 +51,10 @@ impl DerefMut for Locked<'_> {
 /// A panic ends the process, so no lock is poisoned.
 const NO_PANIC: &str = "no thread panics while it holds the policy: a panic ends the process";
 
-impl Queues {
-    pub(crate) fn new(policy: Box<dyn EvictionPolicy>) -> Queues {
+impl PolicyLock {
+    pub(crate) fn new(policy: Box<dyn EvictionPolicy>) -> PolicyLock {
         let (policy, told) = (WithCurve::new(policy), Vec::with_capacity(WAITING_MAX));
-        Queues {
+        PolicyLock {
             policy: Mutex::new(Policy { policy, told }),
             waiting: Mutex::new(Vec::with_capacity(WAITING_MAX)),
             some_wait: AtomicBool::new(false),
@@ -105,8 +105,8 @@ mod tests {
     use crate::blocked::{TestThread, blocked};
     use hinterland_policy::make;
 
-    fn queues() -> Queues {
-        Queues::new(make("fifo", 4096).unwrap())
+    fn policy() -> PolicyLock {
+        PolicyLock::new(make("fifo", 4096).unwrap())
     }
 
     fn pages(range: std::ops::Range<u32>) -> impl ExactSizeIterator<Item = PageNo> {
@@ -121,28 +121,28 @@ mod tests {
 
     #[test]
     fn arrivals_that_waited_are_told_in_order_and_before_anything_else() {
-        let queues = queues();
-        queues.arrived(pages(5..6), Arrival::Demand);
-        let locked = queues.lock();
-        queues.arrived(pages(9..11), Arrival::Prefetched);
-        queues.arrived(pages(3..4), Arrival::Demand);
+        let policy = policy();
+        policy.arrived(pages(5..6), Arrival::Demand);
+        let locked = policy.lock();
+        policy.arrived(pages(9..11), Arrival::Prefetched);
+        policy.arrived(pages(3..4), Arrival::Demand);
         assert_eq!(locked.resident(), 1);
         drop(locked);
-        queues.arrived(pages(7..8), Arrival::Demand);
-        assert_eq!(victims(&mut queues.lock()), [5, 9, 10, 3, 7]);
-        assert_eq!(victims(&mut queues.lock()), [0; 0], "each is told once");
+        policy.arrived(pages(7..8), Arrival::Demand);
+        assert_eq!(victims(&mut policy.lock()), [5, 9, 10, 3, 7]);
+        assert_eq!(victims(&mut policy.lock()), [0; 0], "each is told once");
     }
 
     #[test]
     fn a_thread_that_finds_no_room_waits_for_the_lock() {
-        let queues: &'static Queues = Box::leak(Box::new(queues()));
-        let locked = queues.lock();
+        let policy: &'static PolicyLock = Box::leak(Box::new(policy()));
+        let locked = policy.lock();
         let max = u32::try_from(WAITING_MAX).unwrap();
-        queues.arrived(pages(0..max), Arrival::Demand);
-        let late = TestThread::spawn(move || queues.arrived(pages(max..max + 1), Arrival::Demand));
-        late.must_wait("the policy's lock", || blocked(late.id).is_futex_in(&queues.policy));
+        policy.arrived(pages(0..max), Arrival::Demand);
+        let late = TestThread::spawn(move || policy.arrived(pages(max..max + 1), Arrival::Demand));
+        late.must_wait("the policy's lock", || blocked(late.id).is_futex_in(&policy.policy));
         drop(locked);
         late.must_end();
-        assert_eq!(victims(&mut queues.lock()), (0..=max).collect::<Vec<_>>());
+        assert_eq!(victims(&mut policy.lock()), (0..=max).collect::<Vec<_>>());
     }
 }

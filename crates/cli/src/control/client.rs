@@ -1,4 +1,4 @@
-//! A launcher as `ps`, `set` and `top` reach it: by its socket. Its own side is `clients`.
+//! A launcher as `ps`, `set` and `top` reach it: by its socket. Its own side is `server`.
 
 use super::message::{ANSWER_BYTES_MAX, Answer, CONTROL_VERSION, Request};
 use super::socket_path;

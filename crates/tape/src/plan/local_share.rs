@@ -16,7 +16,7 @@ pub enum Touch {
 }
 
 /// See the module. Pages by the thread's slots.
-pub struct Memory {
+pub struct LocalShare {
     frames: u64,
     local: u64,
     /// By slot.
@@ -28,13 +28,13 @@ pub struct Memory {
     evicted: usize,
 }
 
-impl Memory {
-    pub fn new(slots: usize, frames: u64, eviction: Eviction) -> Memory {
+impl LocalShare {
+    pub fn new(slots: usize, frames: u64, eviction: Eviction) -> LocalShare {
         let order: Box<dyn Ideal> = match eviction {
             Eviction::Lru => Box::new(Lru::new()),
             Eviction::Min => Box::new(Min::new()),
         };
-        Memory {
+        LocalShare {
             frames: frames.max(1),
             local: 0,
             is_local: vec![false; slots],
