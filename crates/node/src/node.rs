@@ -50,6 +50,8 @@ pub struct Options {
     pub handshake_limit: Duration,
     /// Time that a connection may take to join a session; and, where memory for requests is short, to say a whole one.
     pub request_limit: Duration,
+    /// Time without a byte after which a request that has begun makes room for others, where memory for requests is short.
+    pub stall_limit: Duration,
     /// Time for which it holds what a program says of the copies of its pages: some of its rounds.
     pub report_valid: Duration,
 }
@@ -69,6 +71,7 @@ impl Options {
             link_bits_per_second: None,
             handshake_limit,
             request_limit: Duration::from_secs(10),
+            stall_limit: Duration::from_secs(1),
             report_valid: Duration::from_secs(5),
         }
     }
@@ -125,7 +128,7 @@ impl Node {
             processors: Processors::new(options.processors),
             egress: options.link_bits_per_second.map(Egress::new),
             latencies: Latencies::default(),
-            request_buffers: RequestBuffers::new(options.request_limit),
+            request_buffers: RequestBuffers::new(options.request_limit, options.stall_limit),
             ended: Default::default(),
         }
     }

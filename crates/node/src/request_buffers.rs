@@ -5,6 +5,8 @@
 //! is closed; of the waiting lanes those with an earlier complete long request get a buffer first, then those that came
 //! last. So of 4096 clients that each hold half a request none keeps another one from memory for long. A slow client
 //! keeps its place, and so does one that was stopped in the middle of a request, unless memory runs out.
+//! A lane with an earlier complete long request makes room only for one of its kind, as long as it is within its time for
+//! a request: new connections, however many, close no client whose machine is busy.
 
 use hinterland_wire::{CONTROL_BYTES_MAX, DATA_BYTES_MAX, HEADER_BYTES};
 use memmap2::MmapMut;
@@ -29,14 +31,14 @@ const WAITING_MAX: usize = 256;
 const UNATTACHED_MAX: usize = 1024;
 /// Unused buffers that keep their memory.
 const IDLE_MAX: usize = 8;
-/// A connection with a buffer of which nothing has come for so long makes room, where one is wanted.
-const STALLED: Duration = Duration::from_secs(1);
 
 /// See the module.
 pub(crate) struct RequestBuffers {
     begun: Instant,
     /// Time to join a session, and to say a whole request where its buffer is wanted.
     limit: Duration,
+    /// A connection with a buffer of which nothing has come for so long makes room, where one is wanted.
+    stall_limit: Duration,
     /// Buffers that there are.
     mapped: AtomicUsize,
     state: Mutex<State>,
@@ -69,6 +71,8 @@ struct Rank {
 
 /// A connection's part of the memory.
 struct Hold {
+    /// It has said no long request yet.
+    is_new: bool,
     since_ms: u64,
     /// When something arrived last.
     moved_ms: AtomicU64,
@@ -84,8 +88,9 @@ pub(crate) struct Buffer<'a> {
 }
 
 impl RequestBuffers {
-    pub(crate) fn new(limit: Duration) -> RequestBuffers {
-        RequestBuffers { begun: Instant::now(), limit, mapped: AtomicUsize::new(0), state: Mutex::default() }
+    pub(crate) fn new(limit: Duration, stall_limit: Duration) -> RequestBuffers {
+        let (begun, mapped, state) = (Instant::now(), AtomicUsize::new(0), Mutex::default());
+        RequestBuffers { begun, limit, stall_limit, mapped, state }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -131,7 +136,7 @@ impl RequestBuffers {
                 state = self.state();
             }
         } else {
-            state.grant(connection, self.now_ms());
+            state.grant(connection, is_new, self.now_ms());
         }
         let hold = Arc::clone(&state.held[&connection]);
         let idle = state.idle.pop();
@@ -150,22 +155,35 @@ impl RequestBuffers {
     }
 
     /// Connections that have to end now: those that have joined no session in time, and, where buffers are wanted, those that hold one
-    /// and stand still, as many as are wanted.
+    /// and stand still, as many as are wanted: first those that are new or past their time for a request, and the others for lanes alone
+    /// that are not new.
     pub(crate) fn overdue(&self) -> Vec<u64> {
         let state = self.state();
         let now_ms = self.now_ms();
         let late =
             state.unattached.iter().filter(|(_, since)| since.elapsed() >= self.limit).map(|(number, _)| *number);
         let mut overdue: Vec<u64> = late.collect();
-        let [stalled_ms, limit_ms] = [STALLED.min(self.limit), self.limit].map(in_ms);
+        let [stalled_ms, limit_ms] = [self.stall_limit, self.limit].map(in_ms);
         let is_past = |since: u64, limit: u64| now_ms.saturating_sub(since) >= limit;
-        let stands_still =
-            |hold: &Hold| is_past(hold.moved_ms.load(Relaxed), stalled_ms) || is_past(hold.since_ms, limit_ms);
-        let still = state.held.iter().filter(|(_, hold)| stands_still(hold));
-        let mut holders: Vec<(u64, u64)> =
-            still.map(|(connection, hold)| (hold.moved_ms.load(Relaxed), *connection)).collect();
-        holders.sort_unstable();
-        overdue.extend(holders.into_iter().take(state.waiting.len()).map(|(_, connection)| connection));
+        let mut for_all = Vec::new();
+        let mut for_known = Vec::new();
+        for (connection, hold) in &state.held {
+            let moved_ms = hold.moved_ms.load(Relaxed);
+            let (is_late, stands_still) = (is_past(hold.since_ms, limit_ms), is_past(moved_ms, stalled_ms));
+            if is_late || stands_still && hold.is_new {
+                for_all.push((moved_ms, *connection));
+            } else if stands_still {
+                for_known.push((moved_ms, *connection));
+            }
+        }
+        let known_waiting = state.waiting.len() - state.new_waiting;
+        let take = |mut holders: Vec<(u64, u64)>, count: usize| {
+            holders.sort_unstable();
+            holders.into_iter().take(count).map(|(_, connection)| connection)
+        };
+        let for_known_count = known_waiting.saturating_sub(for_all.len());
+        overdue.extend(take(for_all, state.waiting.len()));
+        overdue.extend(take(for_known, for_known_count));
         overdue
     }
 
@@ -182,8 +200,8 @@ impl State {
         self.held.len() < BUFFERS_MAX - if is_new { RESERVED } else { 0 }
     }
 
-    fn grant(&mut self, connection: u64, now_ms: u64) {
-        self.held.insert(connection, Arc::new(Hold { since_ms: now_ms, moved_ms: AtomicU64::new(now_ms) }));
+    fn grant(&mut self, connection: u64, is_new: bool, now_ms: u64) {
+        self.held.insert(connection, Arc::new(Hold { is_new, since_ms: now_ms, moved_ms: AtomicU64::new(now_ms) }));
     }
 
     /// The lane that has waited longest of those that are new waits no more.
@@ -200,7 +218,7 @@ impl State {
         while self.waiting.first_key_value().is_some_and(|(rank, _)| self.has_room(rank.is_new)) {
             let (rank, (connection, thread)) = self.waiting.pop_first().expect("there is one");
             self.new_waiting -= usize::from(rank.is_new);
-            self.grant(connection, now_ms);
+            self.grant(connection, rank.is_new, now_ms);
             thread.unpark();
         }
     }
@@ -255,7 +273,7 @@ mod tests {
 
     #[test]
     fn whoever_has_said_a_long_request_comes_before_new_ones_and_of_those_the_last() {
-        let request_buffers = RequestBuffers::new(LONG);
+        let request_buffers = RequestBuffers::new(LONG, LONG);
         let mut held: Vec<Buffer<'_>> =
             (0..BUFFERS_MAX as u64).map(|number| request_buffers.take(number, false).expect("room")).collect();
         let over = AtomicBool::new(false);
@@ -288,7 +306,7 @@ mod tests {
 
     #[test]
     fn some_buffers_are_not_for_new_lanes_and_the_longest_waiting_one_gives_up() {
-        let request_buffers = RequestBuffers::new(LONG);
+        let request_buffers = RequestBuffers::new(LONG, LONG);
         let new = (0..(BUFFERS_MAX - RESERVED) as u64).map(|number| request_buffers.take(number, true).expect("room"));
         let held: Vec<Buffer<'_>> = new.collect();
         assert!(request_buffers.take(1000, false).is_ok(), "a buffer is kept for lanes that are not new");
@@ -313,7 +331,7 @@ mod tests {
 
     #[test]
     fn whoever_stands_still_or_joins_nothing_has_to_end() {
-        let request_buffers = RequestBuffers::new(Duration::ZERO);
+        let request_buffers = RequestBuffers::new(Duration::ZERO, Duration::ZERO);
         assert_eq!(request_buffers.begins(7), None);
         assert_eq!(request_buffers.begins(8), None);
         request_buffers.settle(8);
@@ -333,8 +351,43 @@ mod tests {
     }
 
     #[test]
+    fn a_lane_that_has_said_a_long_request_makes_room_only_for_its_kind() {
+        let request_buffers = RequestBuffers::new(LONG, Duration::ZERO);
+        let new_count = (BUFFERS_MAX - RESERVED) as u64;
+        let new: Vec<Buffer<'_>> =
+            (100..100 + new_count).map(|number| request_buffers.take(number, true).expect("room")).collect();
+        let known: Vec<Buffer<'_>> =
+            (0..RESERVED as u64).map(|number| request_buffers.take(number, false).expect("room")).collect();
+        std::thread::scope(|scope| {
+            let wait = |connection, is_new, waiting| {
+                let request_buffers = &request_buffers;
+                scope.spawn(move || request_buffers.take(connection, is_new).map(drop));
+                until(|| request_buffers.state().waiting.len() == waiting);
+            };
+            let overdue = || {
+                let overdue = request_buffers.overdue();
+                let known = overdue.iter().filter(|connection| **connection < RESERVED as u64).count();
+                [overdue.len() - known, known]
+            };
+            wait(200, true, 1);
+            wait(201, false, 2);
+            assert_eq!(overdue(), [2, 0], "new ones make room for both kinds");
+            drop(new);
+            until(|| request_buffers.state().held.len() == RESERVED);
+            let more: Vec<Buffer<'_>> =
+                (300..300 + new_count).map(|number| request_buffers.take(number, false).expect("room")).collect();
+            wait(400, true, 1);
+            assert_eq!(overdue(), [0, 0], "a new one waits");
+            wait(401, false, 2);
+            assert_eq!(overdue().iter().sum::<usize>(), 1, "one of its kind goes for a lane that is not new");
+            drop(more);
+        });
+        drop(known);
+    }
+
+    #[test]
     fn of_many_without_a_session_the_oldest_goes() {
-        let request_buffers = RequestBuffers::new(LONG);
+        let request_buffers = RequestBuffers::new(LONG, LONG);
         let gone: Vec<u64> =
             (0..UNATTACHED_MAX as u64 + 3).filter_map(|number| request_buffers.begins(number)).collect();
         assert_eq!(gone, [0, 1, 2]);

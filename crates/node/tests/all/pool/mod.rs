@@ -22,7 +22,7 @@ use hinterland_backend::{
 use hinterland_node::{Listening, Options, SLAB_BYTES};
 use hinterland_testkit::contract::{fork_round, fuzz, fuzz_threads, load, page_of, rows, store, with_fork};
 use hinterland_testkit::proxy::{Mode, Proxy};
-use hinterland_testkit::{maintain_until, maintained, wait_until};
+use hinterland_testkit::{HANG, maintain_until, maintained, wait_until};
 use hinterland_units::{PAGE_BYTES, PageBytes};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -67,7 +67,14 @@ fn start_node(slabs: u64) -> Listening {
 /// On a link that replies take turns on, if it is said how fast that is.
 fn start_node_on(link: Option<u64>, slabs: u64) -> Listening {
     let anywhere = "tcp://127.0.0.1:0".parse().expect("an endpoint");
-    let options = Options { link_bits_per_second: link, ..Options::new(slabs * SLAB_BYTES) };
+    // A thread of the pool that gets no processor in the middle of a message is not what these limits are for.
+    let options = Options {
+        link_bits_per_second: link,
+        handshake_limit: HANG,
+        request_limit: HANG,
+        stall_limit: HANG,
+        ..Options::new(slabs * SLAB_BYTES)
+    };
     Listening::start(&anywhere, options).expect("a node")
 }
 
