@@ -123,7 +123,9 @@ fn refuses(document: &Value) -> Result<()> {
 /// A run that pages, and none.
 fn ps() -> Result<()> {
     let hold = c_program("hold", &[])?.display().to_string();
-    let mut running = Launch::new("schema-ps", &["--local", "16M"], &[&hold, "48", "stay"])?.start()?;
+    // Without prefetching, so that walks over its memory have major faults.
+    let options = ["--local", "16M", "--prefetch", "none"];
+    let mut running = Launch::new("schema-ps", &options, &[&hold, "48", "stay"])?.start()?;
     running.wait_for("ready")?;
     let listed = |runtime: &Path| -> Result<Value> {
         let output = launcher()?.args(["ps", "--json"]).env("XDG_RUNTIME_DIR", runtime).output()?;
