@@ -273,7 +273,7 @@ fn refuse_planted(directory: &Path, link: &Metadata) -> io::Result<()> {
     Err(io::Error::new(
         ErrorKind::PermissionDenied,
         format!(
-            "is a link of another user in {}, where everybody can make one; name the file itself",
+            "is a link of another user in {}, where every user can make links; name the file itself",
             directory.display()
         ),
     ))

@@ -84,7 +84,7 @@ impl Listed {
         if self.put(lease, NODES, &member.node, member)? {
             if self.written.as_ref() == Some(member) {
                 let pool = &self.pool.directory;
-                tracing::warn!(%pool, "somebody removed the node from the list, or changed what stands there; listed again");
+                tracing::warn!(%pool, "the node's entry in the list was removed or changed; listed again");
             }
             self.written = Some(member.clone());
         }

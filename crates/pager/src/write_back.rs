@@ -300,7 +300,7 @@ impl WriteBack {
         let local = self.local.shared_budget.budget().bytes();
         let (managed, local) = (ByteCount(managed), ByteCount(local));
         self.pages.fatal(&if let StoreError::Full { cause: FullCause::Others(_), url, .. } = error {
-            let rest = if names_nodes(url) { "; `hinterland node status URL` says who has the rest" } else { "" };
+            let rest = if names_nodes(url) { "; `hinterland node status URL` lists the tenants that hold the rest" } else { "" };
             format!(
                 "far memory is used up: {error}; the program holds {managed} so far, of which {local} fit locally and {} are in far \
                  memory: give more with --far or --local{rest}",

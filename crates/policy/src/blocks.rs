@@ -125,7 +125,7 @@ pub struct BlockStatistics {
     pub pages: u64,
     /// Of those, used.
     pub used: u64,
-    /// Pages that were asked for alone although their block was asked for and not sent: the page buffer was emptier.
+    /// Pages that were requested alone although their block was requested and not sent: the page buffer was emptier.
     pub page_first: u64,
     /// Blocks that were not asked for because the block buffer had no room.
     pub full: u64,

@@ -50,11 +50,11 @@ pub enum CredentialError {
     #[error("--tls and --key-file are two ways to the same end; give one of them")]
     Both,
     /// One without the other.
-    #[error("--tls CERT,KEY says who we are, and --tls-ca CA whom we trust; give both")]
+    #[error("--tls CERT,KEY is this side's certificate, and --tls-ca CA has signed the other side's; give both")]
     Half,
     /// All have the same key.
     #[error(
-        "--operators names certificates, so it goes with --tls and --tls-ca; whoever has a --key-file may do everything"
+        "--operators names certificates, so it goes with --tls and --tls-ca; with --key-file every client is an operator"
     )]
     NoOperators,
     /// Not two paths.

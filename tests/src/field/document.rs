@@ -30,7 +30,7 @@ pub fn document() -> String {
 /// What stands above the tables.
 const HEAD: &str = "# Cases
 
-What others have met: bug reports of preloaded allocators, of users of userfaultfd and of memory limits, language runtimes, other
+Problems reported by others: bug reports of preloaded allocators, of users of userfaultfd and of memory limits, language runtimes, other
 projects' suites. Each case has, on each fault path, exactly one outcome:
 
 - **as natively**: output and exit code are those of the program without Hinterland;

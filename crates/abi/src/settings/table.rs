@@ -25,7 +25,7 @@ settings! {
             "Which of several --far a page goes to",
             "tiers";
         COSTS "costs" costs: Vec<String> = WORDS, Many("FILE|KIND=COST"), Run,
-            "What far memory costs beside local RAM, for --placement auto: a file as `hinterland advise --example-costs` writes it, or a kind of --far and its cost; compressed RAM costs what pages take there",
+            "What far memory costs beside local RAM, for --placement auto: a file as `hinterland advise --example-costs` writes it, or a kind of --far and its cost; compressed RAM counts the bytes that pages take",
             "tcp, unix, etcd and numa 0.5, file 0.05", "/etc/hinterland/costs.toml";
         REPLICAS "replicas" replicas: Option<usize> = REPLICAS, One("N"), Run,
             "Memory nodes of a pool (tcp://A,tcp://B,… or etcd://HOST/POOL) that keep each page; the run survives the loss of N − 1 nodes",
@@ -61,7 +61,7 @@ settings! {
             "Largest read-ahead window in pages, 0 to 512; 0 turns read-ahead off",
             "64 with auto, streams and next-n, more where the link asks for it; 8 with the others", "64";
         PREFETCH_CACHE "prefetch-cache" prefetch_cache: Option<ByteCount> = CACHE, One("SIZE"), Run,
-            "Bound on prefetched pages that are not known to be used, at least 1M; what is beyond it is evicted first",
+            "Bound on prefetched pages that are not known to be used, at least 1M; pages beyond it are evicted first",
             "what the windows need", "16M";
         GRANULARITY "granularity" granularity: GranularityName = choice(), Choice("GRANULARITY", GranularityName::CHOICES), Run,
             "How much comes to a thread that waits for a page: the page, or pages around it as well",
@@ -70,13 +70,13 @@ settings! {
             "Size of a block: a power of two from 4K (the page alone) to 2M, bounded to a 64th of local memory, or auto: bandwidth times delay of the link, 16K to 1M. Where pages come alone, a size turns --granularity auto on",
             "auto", "64K";
         TAPE_BATCH "tape-batch" tape_batch_pages: Option<u32> = TAPE_PAGES, One("PAGES|auto"), Run,
-            "With --tape: pages that are asked for at a time (BATCH_SIZE)",
+            "With --tape: pages that are requested at a time (BATCH_SIZE)",
             "auto: a fifth of what was planned to be ahead, 100 at most", "100";
         TAPE_LOOKAHEAD "tape-lookahead" tape_lookahead_pages: Option<u32> = TAPE_PAGES, One("PAGES|auto"), Run,
-            "With --tape: pages that are asked for before the program is a batch away from them (LOOKAHEAD)",
+            "With --tape: pages that are requested before the program is a batch away from them (LOOKAHEAD)",
             "auto: the rest of it, 400 at most", "400";
         CPUS "cpus" cpus: Option<u32> = CPUS, One("N|auto"), Run,
-            "Processors that the pager's own threads may take at once, in all processes of the run (evictor, read-ahead, monitors, maintenance), or auto: all that the program may use; on the inline path the program's threads serve their faults themselves, beside that",
+            "Processors that the pager's own threads may take at once, in all processes of the run (evictor, read-ahead, monitors, maintenance), or auto: all that the program may use; on the inline path the program's threads serve their faults themselves",
             "auto", "2";
         FAULT_PATH "fault-path" fault_path: FaultPathName = choice(), One("auto|monitor|inline"), Run,
             "Fault path: auto, monitor (a thread beside the program's), inline (the thread that faults)",
@@ -88,7 +88,7 @@ settings! {
             "File for a trace of the run's first process",
             "none is recorded";
         MICROSET "microset" microset_pages: Option<u32> = MICROSET, One("PAGES"), Launcher,
-            "Pages that are mapped at a time while a trace is recorded, 1 to 1048576: fewer see more, and take longer",
+            "Pages that are mapped at a time while a trace is recorded, 1 to 1048576: fewer record more references, and take longer",
             "1024 (or half of the local budget, if that is less)";
         TAPE_MEMORY "tape-memory" tape_memory: String = TEXT, One("FILE"), Launcher,
             "The tapes of the run, as the launcher has checked them",

@@ -113,7 +113,9 @@ pub fn resolve(
         if let Ok(config) = resolve_merged(args, &merged, &variable, host) {
             if !config.quiet {
                 let names = merged.aside.join(", ");
-                complain(format_args!("a run within a run puts {names} aside, with which its flags would be refused"));
+                complain(format_args!(
+                    "a run inside another does not inherit {names}, which would conflict with its flags"
+                ));
             }
             return Ok(config);
         }

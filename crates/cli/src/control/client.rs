@@ -40,7 +40,7 @@ pub enum LauncherError {
     },
     /// It is stopped, with its run.
     #[error(
-        "the run of launcher {0} is suspended: it answers when it goes on (`fg` in its shell, or `kill -CONT {0}`)"
+        "the run of launcher {0} is suspended: it answers when it is continued (`fg` in its shell, or `kill -CONT {0}`)"
     )]
     Suspended(i32),
     /// It does not answer.

@@ -120,7 +120,7 @@ documented! {
         pub minor_faults: u64,
         /// Pages that were fetched ahead.
         pub prefetched_pages: u64,
-        /// Time that threads stood still for faults, summed over threads.
+        /// Time that threads waited for faults, summed over threads.
         pub stall_seconds: f64,
         /// Of the pages whose use would be seen, those that were used; null when there were none.
         pub prefetch_accuracy: Option<f64>,

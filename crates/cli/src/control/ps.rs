@@ -90,7 +90,7 @@ pub fn run(args: &PsArgs) -> ExitCode {
     }
 }
 
-/// The share of its time that a thread of a run stood still, summed over threads.
+/// The share of its time that threads of a run waited for faults, summed over threads.
 pub fn stall_share(status: &Status) -> f64 {
     if status.wall_seconds > 0.0 { status.stall_seconds / status.wall_seconds } else { 0.0 }
 }

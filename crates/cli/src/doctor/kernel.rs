@@ -86,7 +86,7 @@ fn sysctl(host: &Host, privilege: Privilege) -> Check {
         _ if privilege == Privilege::Kernel => {
             let who = if geteuid().is_root() { "root" } else { "this user" };
             let value = value.unwrap_or_else(|| "absent".into());
-            Check::ok(name, format!("vm.unprivileged_userfaultfd = {value}; {who} does not need it, others would"))
+            Check::ok(name, format!("vm.unprivileged_userfaultfd = {value}; {who} does not need it, other users do"))
         }
         value => Check::limited(
             name,

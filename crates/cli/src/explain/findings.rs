@@ -218,11 +218,11 @@ pub struct BlockOutcome {
     pub page_faults: u64,
     /// Faults that waited for a block.
     pub block_faults: u64,
-    /// Pages that were asked for alone although their block was asked for and not sent.
+    /// Pages that were requested alone although their block was requested and not sent.
     pub page_first: u64,
-    /// Blocks that were not asked for because those on their way filled their room.
+    /// Blocks that were not requested because those in flight filled their room.
     pub refused_full: u64,
-    /// Blocks that were not asked for because too few pages of those near them had been used.
+    /// Blocks that were not requested because too few pages of those near them had been used.
     pub refused_unused: u64,
 }
 
@@ -293,13 +293,13 @@ pub struct TapeOutcome {
     pub resumed: u64,
     /// Major faults of threads on it for pages that it does not have there.
     pub beside_faults: u64,
-    /// The same for pages that the plan has in local memory: they left early.
+    /// The same for pages that the plan has in local memory: they were evicted early.
     pub early_faults: u64,
     /// Phases that it has; 0: it is an ordered one.
     pub phases: u64,
     /// Phases that have begun.
     pub phases_begun: u64,
-    /// Of these, given up: the program came to other pages, or used few of theirs.
+    /// Of these, given up: the program touched other pages, or used few of theirs.
     pub phases_given_up: u64,
 }
 
@@ -336,7 +336,7 @@ pub struct HintOutcome {
     pub used: u64,
     /// Of those, known not to have been.
     pub unused: u64,
-    /// Pages that were not fetched because most of what their place names is useless.
+    /// Pages that were not fetched because most pages that their place hints are not used.
     pub refused: u64,
     /// Hints that were dropped because too many others waited.
     pub dropped: u64,

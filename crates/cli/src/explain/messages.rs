@@ -104,7 +104,7 @@ fn did(findings: &Findings) -> String {
         );
     }
     if did.is_sparing {
-        out += "\n  that is work for one of few processors: of short runs only pages were fetched that most runs reach";
+        out += "\n  a load takes processor time, and there are few processors: of short runs only pages were fetched that most runs reach";
     }
     let lost = [
         (did.late, "faults waited for a page that was being prefetched"),
@@ -170,7 +170,7 @@ fn around(blocks: &BlockOutcome) -> String {
         pages => format!(" of {} in the end", bytes(pages.saturating_mul(PAGE_BYTES as u64))),
     };
     let mut out = format!(
-        "\nwhat blocks did\n  {} blocks{size} were asked for around pages that the program waited for; {} pages came with them, of which {} were used\n  \
+        "\nwhat blocks did\n  {} blocks{size} were requested around pages that the program waited for; {} pages came with them, of which {} were used\n  \
          {} faults waited for a page alone, {} for a block\n",
         count(blocks.asked),
         count(blocks.pages),
@@ -179,9 +179,9 @@ fn around(blocks: &BlockOutcome) -> String {
         count(blocks.block_faults),
     );
     let refused = [
-        (blocks.refused_full, "blocks were not asked for because those on their way filled their room"),
-        (blocks.refused_unused, "blocks were not asked for because too few pages of those before them had been used"),
-        (blocks.page_first, "pages were asked for alone although their block was asked for: it was not sent yet"),
+        (blocks.refused_full, "blocks were not requested because those in flight filled their room"),
+        (blocks.refused_unused, "blocks were not requested because too few pages of those before them had been used"),
+        (blocks.page_first, "pages were requested alone although their block had been requested: it was not sent yet"),
     ];
     for (number, what) in refused.into_iter().filter(|(number, _)| *number > 0) {
         let _ = writeln!(out, "  {} {what}", count(number));
@@ -208,7 +208,7 @@ fn followed(tape: &TapeOutcome) -> String {
         phases => format!("{} of its {} phases began", count(tape.phases_begun), count(phases)),
     };
     let (pages, batches) = (count(tape.pages), count(tape.batches));
-    let mut out = format!("\nwhat the tape did\n  {who}: {pages} pages were asked for in {batches} batches\n");
+    let mut out = format!("\nwhat the tape did\n  {who}: {pages} pages were requested in {batches} batches\n");
     if tape.processes_without > 0 {
         let _ = writeln!(
             out,
@@ -220,7 +220,7 @@ fn followed(tape: &TapeOutcome) -> String {
     if tape.phases_given_up > 0 {
         let _ = writeln!(
             out,
-            "  {} phases were given up, because the program came to other pages or used few of their sets: is the tape of these arguments, and \
+            "  {} phases were given up, because the program touched other pages or used few of their sets: is the tape of these arguments, and \
              of this build?",
             count(tape.phases_given_up)
         );
@@ -232,7 +232,7 @@ fn followed(tape: &TapeOutcome) -> String {
         let _ = writeln!(
             out,
             "  it was left {} times, because requests were for other pages than it has next: the last time at position {}, where page {:#x} \
-             was asked for\n  a thread was found on it again {} times, and had the prefetcher in between",
+             was requested\n  a thread was found on it again {} times, and had the prefetcher in between",
             count(tape.left),
             count(tape.left_position),
             tape.left_page,
@@ -251,7 +251,7 @@ fn followed(tape: &TapeOutcome) -> String {
         let early = count(tape.early_faults);
         let _ = writeln!(
             out,
-            "  {early} were for pages that the plan has in local memory, and that left early: there was less room than was planned for"
+            "  {early} were for pages that the plan has in local memory, and that were evicted early: there was less room than was planned for"
         );
     }
     out
@@ -264,7 +264,7 @@ fn hinted(hints: &HintOutcome) -> String {
     let mut out = format!(
         "\nwhat the program's hints did\n  \
          {fetched} pages were fetched because it named them: {used} are known to have been used, {unused} not\n  \
-         {evicted} pages left because it gave them up; {kept} were kept because it asked for it\n"
+         {evicted} pages were evicted because it gave them up; {kept} were kept because it asked for it\n"
     );
     if hints.overwritten > 0 {
         let overwritten = count(hints.overwritten);
@@ -275,7 +275,7 @@ fn hinted(hints: &HintOutcome) -> String {
         let _ = writeln!(out, "  compiled loops: {loops} runs fetched ahead, for {plain} nothing was far");
     }
     let lost = [
-        (hints.refused, "pages were not fetched because most of what their place names is not used"),
+        (hints.refused, "pages were not fetched because most pages that their place hints are not used"),
         (hints.dropped, "hints were dropped because too many others waited"),
     ];
     for (number, what) in lost.into_iter().filter(|(number, _)| *number > 0) {

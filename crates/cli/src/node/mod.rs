@@ -56,8 +56,8 @@ pub struct ServeArgs {
     /// forks. Default: the capacity
     #[arg(long, value_name = "SIZE")]
     quota: Option<String>,
-    /// What the link to the programs carries, such as 10Gb/s: replies take turns on it, each tenant's and each program's with equal parts, and of each the
-    /// most urgent first. Default: the kernel sends what comes as it comes
+    /// Rate of the link to the programs, such as 10Gb/s: replies take turns on it, each tenant's and each program's with equal parts, and of each the
+    /// most urgent first. Default: the kernel sends replies in order of arrival
     #[arg(long, value_name = "RATE", value_parser = link_rate)]
     link: Option<u64>,
     /// Where to listen: a socket for programs of the same user and of root, unix:/PATH; with --tls or --key-file any address,

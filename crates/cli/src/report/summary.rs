@@ -214,7 +214,7 @@ impl<'a> Summary<'a> {
         ratio(peak.managed_bytes, peak.managed_bytes + peak.unmanaged_anonymous_bytes)
     }
 
-    /// Time that threads stood still for faults, summed over threads.
+    /// Time that threads waited for faults, summed over threads.
     pub fn stall(&self) -> Duration {
         Duration::from_nanos(self.totals.counters.stall_ns)
     }

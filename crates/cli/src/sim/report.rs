@@ -94,11 +94,11 @@ pub struct Row {
     pub block_used_pages: u64,
     /// Touches that waited for a block instead of the page alone.
     pub block_faults: u64,
-    /// Pages that were asked for alone although their block was asked for and not sent.
+    /// Pages that were requested alone although their block was requested and not sent.
     pub block_page_first: u64,
-    /// Blocks that were not asked for because those on their way filled their room.
+    /// Blocks that were not requested because those in flight filled their room.
     pub blocks_refused_full: u64,
-    /// Blocks that were not asked for because too few pages were used of those that came with the last ones near them.
+    /// Blocks that were not requested because too few pages were used of those that came with the last ones near them.
     pub blocks_refused_unused: u64,
     /// Pages of a block in the end; 0: none could be asked for.
     pub block_size_pages: u32,

@@ -59,7 +59,7 @@ pub struct PlanArgs {
     /// Local memory to plan for: a size (512M, 2G), or a share of the recorded peak (all pages that the trace touches); at least 16M
     #[arg(long, value_name = "SIZE|PCT%", required = true, value_parser = Budget::of_touched)]
     local: Option<Budget>,
-    /// Where the tape goes; what is there is replaced once the tape is whole. Without it, the plan is only shown. Of a folder of traces, the
+    /// Where the tape goes; an existing file is replaced once the tape is whole. Without it, the plan is only shown. Of a folder of traces, the
     /// folder for their tapes, which must have none
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,

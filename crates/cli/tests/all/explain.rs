@@ -61,7 +61,7 @@ fn says_what_was_seen_and_done_by_thread_and_region() {
         "40,000 pages were prefetched: 30,000 are known to have been used (1,000 observed, 29,000 inferred)",
         "of 1,100 prefetched pages that were left unmapped 90.9 % were used, half of them within 12.0 µs; 40 were evicted unused",
         "a load of one page took 6.3 µs, each further one 1.3 µs: so windows might have 64 pages",
-        "that is work for one of few processors: of short runs only pages were fetched that most runs reach",
+        "a load takes processor time, and there are few processors: of short runs only pages were fetched that most runs reach",
         "sequential, 97.5 %",
         "irregular, 97.5 %",
         "0x480004000000",
@@ -201,14 +201,14 @@ fn says_how_a_tape_was_followed_and_where_it_was_left() {
     }
     let text = String::from_utf8(explain(&stats.to_string(), &[]).stdout).unwrap();
     for part in
-        ["2 of 3 threads followed it: 40,000 pages were asked for in 400 batches", "left 3 times", "position 71,234"]
+        ["2 of 3 threads followed it: 40,000 pages were requested in 400 batches", "left 3 times", "position 71,234"]
             .into_iter()
             .chain([
-                "page 0x1e2f was asked for",
+                "page 0x1e2f was requested",
                 "found on it again 2 times",
                 "77 faults of threads on it were for pages that it",
             ])
-            .chain(["1,240 were for pages that the plan has in local memory, and that left early"])
+            .chain(["1,240 were for pages that the plan has in local memory, and that were evicted early"])
     {
         assert!(text.contains(part), "no {part}: {text}");
     }
@@ -221,11 +221,11 @@ fn says_how_many_phases_of_an_unordered_tape_began_and_were_given_up() {
         stats[format!("tape_{name}")] = value.into();
     }
     let text = String::from_utf8(explain(&stats.to_string(), &[]).stdout).unwrap();
-    assert!(text.contains("31 of its 40 phases began: 9,000 pages were asked for in 300 batches"), "{text}");
+    assert!(text.contains("31 of its 40 phases began: 9,000 pages were requested in 300 batches"), "{text}");
     assert!(!text.contains("given up"), "{text}");
     stats["tape_phases_given_up"] = 4.into();
     let text = String::from_utf8(explain(&stats.to_string(), &[]).stdout).unwrap();
-    assert!(text.contains("4 phases were given up, because the program came to other pages"), "{text}");
+    assert!(text.contains("4 phases were given up, because the program touched other pages"), "{text}");
 }
 
 #[test]
@@ -247,11 +247,11 @@ fn says_what_blocks_and_patches_did_where_there_were_some() {
     }
     let text = String::from_utf8(explain(&stats.to_string(), &[]).stdout).unwrap();
     for part in [
-        "500 blocks of 32 KiB in the end were asked for around pages that the program waited for; 3,000 pages came with them, of which 40.0 % were used",
+        "500 blocks of 32 KiB in the end were requested around pages that the program waited for; 3,000 pages came with them, of which 40.0 % were used",
         "a page alone, 70 for a block",
-        "6 blocks were not asked for because those on their way filled their room",
-        "9 blocks were not asked for because too few pages of those before them had been used",
-        "4 pages were asked for alone although their block was asked for",
+        "6 blocks were not requested because those in flight filled their room",
+        "9 blocks were not requested because too few pages of those before them had been used",
+        "4 pages were requested alone although their block had been requested",
         "of 3,000 of 4,000 pages that were written back only what had changed was sent",
         "48.8 % of all",
     ] {

@@ -17,7 +17,7 @@ use hinterland_backend::Location;
 use hinterland_units::PageNo;
 
 /// A page that the calling thread has made busy, and must complete.
-#[must_use = "a page that nobody completes stays busy: who waits for it waits for ever"]
+#[must_use = "a page that is not completed stays busy: threads that wait for it wait for ever"]
 #[derive(Debug)]
 pub(crate) struct Owned {
     page: PageNo,

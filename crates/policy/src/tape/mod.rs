@@ -63,7 +63,7 @@ pub struct TapeStatistics {
     pub phases: u64,
     /// Phases that have begun.
     pub phases_begun: u64,
-    /// Of these, given up: the program came to other pages, or used few of the set.
+    /// Of these, given up: the program touched other pages, or used few of the set.
     pub phases_given_up: u64,
 }
 

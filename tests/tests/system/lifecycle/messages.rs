@@ -99,7 +99,7 @@ const MESSAGES: &[Message] = &[
         says: "a run within a run: the budget of this inner one (32 MiB) holds for true, and the outer one does not count it" },
     Message { name: "put_aside_within_a_run", with: &[],
         arguments: "run --quiet --local 64M -- {launcher} run --ram 32M -- true", code: 0,
-        says: "a run within a run puts HINTERLAND_LOCAL aside, with which its flags would be refused" },
+        says: "a run inside another does not inherit HINTERLAND_LOCAL, which would conflict with its flags" },
     Message { name: "own_blocks_within_a_run", with: &[],
         arguments: "run --quiet --local 64M -- {launcher} run --block 64K -- true", code: 0,
         says: "a run within a run: the budget of this inner one (64 MiB, as the outer run has it) holds for true, and the outer one \
@@ -224,6 +224,11 @@ impl Group {
         let group = Group(root.join(format!("hinterland-{name}-{}", std::process::id())));
         std::fs::create_dir(&group.0)?;
         std::fs::write(group.0.join(limit), limit_bytes.to_string())?;
+        // Whatever swap the machine has, or another test gives it.
+        let swap = ["memory.swappiness", "memory.swap.max"].map(|file| group.0.join(file));
+        for file in swap.iter().filter(|file| file.exists()) {
+            std::fs::write(file, "0")?;
+        }
         ensure!(group.0.join("cgroup.procs").exists(), "no group in {}", root.display());
         Ok(group)
     }
