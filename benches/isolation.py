@@ -14,7 +14,9 @@ from options import options
 from workloads import origin
 
 MEAN, P99, PART = 1.3, 2.0, (45.0, 55.0)
-SHAPED = "ip link set lo mtu 1500 up && tc qdisc add dev lo root tbf rate {rate} burst 8kb latency 50ms && exec {example} {rounds} {written} --json"
+# The loopback device of a namespace, at a rate.
+LINK = "ip link set lo mtu 1500 up && tc qdisc add dev lo root tbf rate {rate} burst 8kb latency 50ms"
+SHAPED = LINK + " && exec {example} {rounds} {written} --json"
 
 
 def measure(given) -> dict[str, list[dict[str, float]]]:

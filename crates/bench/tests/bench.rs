@@ -175,7 +175,7 @@ fn a_report_of_prefetchers_is_drawn() {
 fn reports_of_scripts_that_have_figures_are_drawn_as_panels() {
     let directory = tempfile::tempdir().unwrap();
     let (report, picture) = (directory.path().join("report.json"), directory.path().join("picture.svg"));
-    for name in ["daemon", "tape-sweeps", "granularity", "placement", "slowdown", "features"] {
+    for name in ["daemon", "tape-sweeps", "granularity", "placement", "slowdown", "features", "xdm"] {
         let figure = serde_json::json!({
             "figure": "1", "caption": "A panel", "measure": "MiB", "groups": ["stream"], "series": {"least by hand": [64.0]},
         });
@@ -385,7 +385,20 @@ fn a_command_of_another_bench_gets_the_limit_with_which_it_takes_as_much_ram_as_
     let limited = measured(&["--limit", &limit, "--peak", &peak.to_string()]);
     assert!(bytes(&limited["run"]["zram_peak_bytes"]) > 1 << 20, "{limited}");
     assert!(native["digest"] == found["digest"] && native["digest"] == limited["digest"], "{native} {limited}");
+    assert!(bytes(&limited["run"]["swapped_out_bytes"]) > 1 << 20, "{limited}");
     assert_eq!(Machine::look(directory.path()), before);
+    // A directory on a disk: /tmp may be no place to swap to.
+    let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let on_disk = ["--swap-file", disk.path().to_str().unwrap(), "--page-cluster", "0,3"];
+    let found = measured(&[&on_disk[..], &["--ram", &(total / 4 * 3).to_string()]].concat());
+    let clusters: Vec<_> = found["trials"].as_array().unwrap().iter().map(|trial| &trial["page_cluster"]).collect();
+    assert!(clusters.contains(&&0.into()) && clusters.contains(&&3.into()), "{found}");
+    assert!(bytes(&found["chosen"]["limit_bytes"]) < total, "{found}");
+    assert!(bytes(&found["chosen"]["swap_peak_bytes"]) > 1 << 20 && found["chosen"]["zram_peak_bytes"] == 0, "{found}");
+    assert_eq!(native["digest"], found["digest"]);
+    let bounded = measured(&["--bound", "16M"]);
+    assert!(bounded["failed"].as_str().is_some_and(|why| why.contains("killed by its memory limit")), "{bounded}");
+    assert_eq!((Machine::look(directory.path()), fs::read_dir(disk.path()).unwrap().count()), (before, 0));
 }
 
 #[test]

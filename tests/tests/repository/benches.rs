@@ -174,6 +174,146 @@ print([(panel['figure'], len(panel['series'])) for panel in features.figures([ro
 }
 
 #[test]
+fn rounds_go_by_turns_until_a_way_fails_or_the_time_is_up() {
+    let python = "
+import measured, time, xdm
+def way(name, *answers):
+    return lambda answers=list(answers): order.append(name) or answers.pop(0)
+def rounds(until, **ways):
+    order.clear()
+    row = measured.interleaved('a row', ways, 3, until)
+    print(''.join(order), {name: len(own) for name, own in row['runs'].items()}, row['failed'])
+order, later, took = [], time.monotonic() + 100, {'seconds': 1.0}
+rounds(later, a=way('a', took, took, took), b=way('b', took, took, took), c=way('c', took, {'failed': 'late'}))
+rounds(0, a=way('a', took), b=way('b', took))
+left = xdm.Time(100, 2)
+print(round(left.of_next_row() - time.monotonic()), round(left.of_next_row() - time.monotonic()))
+try:
+    xdm.Time(0, 2).of_next_row()
+except measured.LeftOut as reason:
+    print(reason)
+";
+    let expected =
+        "abcbcaab {'a': 3, 'b': 3} {'c': 'late'}\nab {'a': 1, 'b': 1} {}\n50 100\nthe time was up (--seconds)\n";
+    assert_eq!(answer(python, ""), expected);
+}
+
+#[test]
+fn what_swaps_is_compared_within_rounds_on_the_same_far_memory() {
+    let python = "
+import argparse, systems
+run = lambda seconds, bytes: {'seconds': seconds, 'moved_in_bytes': bytes, 'moved_out_bytes': bytes, 'anonymous_share': 0.75}
+runs = {
+    'native': [run(1, 0), run(1, 0), run(1, 0)],
+    'swap-file': [run(4, 4), run(5, 5), run(2, 2)],
+    'file': [run(2, 4), run(2, 4), run(2, 4)],
+    'node-plain': [run(3, 3), run(3, 3), run(3, 3)],
+    'node': [run(1.01, 2), run(1.5, 3), run(1.5, 3)],
+}
+speedup, moved = systems.speedups(runs), systems.moved(runs)
+print(speedup['disk']['time'], speedup['disk']['swapping'], systems.speedups(runs, ['swap-file'])['disk']['swapping'])
+print(list(speedup), speedup['memory node']['time']['median'], speedup['memory node']['swapping'])
+print(sorted(moved), moved['file']['bytes_per_second']['median'], moved['file']['by_basis']['median'])
+alone = systems.moved({'native': runs['native'], 'node': runs['node']})
+print(alone['node'])
+row = {'name': 'stream', 'speedup': speedup, 'moved': moved, 'anonymous_share': systems.anonymous_share(runs)}
+summary = systems.summary([row, row | {'name': 'sort', 'speedup': {'disk': {'time': {'median': 8.0}, 'swapping': None}}}])
+disk = summary['speedup']['disk, time']
+print(disk['programs'], disk['geometric_mean'], disk['least'], disk['greatest'], summary['speedup']['disk, swapping']['paper_greatest'])
+print([(panel['figure'], sorted(panel['series'])) for panel in systems.figures([row])], systems.figures([]))
+given = argparse.Namespace(link='15us:10Gb/s', disk='/far', second_disk=None)
+over = systems.fars(given, ['tcp://a:1', 'tcp://b:2'], 64)
+print(over['node-plain'][0], over['node'][0], over['2-nodes'][0][1], over['file'][0], '2-files' in over)
+given.link, given.second_disk = 'none', '/other'
+over = systems.fars(given, ['tcp://a:1', 'tcp://b:2'], 64)
+print(over['node-plain'][0], over['node'][0], over['2-files'][0][1])
+";
+    let expected = "{'median': 2.0, 'min': 1.0, 'max': 2.5} {'median': 3.0, 'min': 1.0, 'max': 4.0} None\n\
+        ['disk', 'memory node'] 2.0 None\n\
+        ['file', 'node', 'node-plain', 'swap-file'] 4.0 2.0\n\
+        {'bytes_per_second': {'median': 4.0, 'min': 3.96, 'max': 4.0}}\n\
+        2 4.0 {'program': 'stream', 'ratio': 2.0} {'program': 'sort', 'ratio': 8.0} 2.16\n\
+        [('14', ['file', 'node', 'node-plain', 'swap-file']), \
+        ('Table VI', ['compressed RAM', 'disk', 'memory node']), ('Table VI', ['compressed RAM', 'disk', 'memory node'])] []\n\
+        ['tcp://a:1?link=15us:10Gb/s'] ['tcp://a:1?link=15us:10Gb/s&sub-page=auto'] \
+        tcp://b:2?link=15us:10Gb/s&sub-page=auto ['file:/far?direct=on&size=64M'] False\n\
+        ['tcp://a:1'] ['tcp://a:1?sub-page=auto'] file:/other?direct=on&size=64M\n";
+    assert_eq!(answer(python, ""), expected);
+}
+
+#[test]
+fn numa_is_measured_where_there_are_two_nodes() {
+    let python = "
+import on_node, pathlib, tempfile, xdm
+print(on_node.numbers('0-2,5\\n'), on_node.numbers(''))
+def refused(nodes, wanted=None):
+    try:
+        home, measured = xdm.homes(nodes, wanted)
+        return home.node, home.processors, measured
+    except xdm.LeftOut as reason:
+        return str(reason)
+with tempfile.TemporaryDirectory() as name:
+    there = pathlib.Path(name)
+    print(xdm.nodes_of(there))
+    (there / 'has_memory').write_text('0-1\\n')
+    for node, processors in enumerate(('', '0-3')):
+        (there / f'node{node}').mkdir()
+        (there / f'node{node}/cpulist').write_text(processors + '\\n')
+    nodes = xdm.nodes_of(there)
+print(nodes, refused(nodes), refused(nodes, [1]))
+print(refused({0: '0-1'}), '|', refused({0: '0-1'}, [0]), '|', refused({0: ''}, [0]), '|', refused({}), '|', refused(nodes, [4]))
+";
+    let expected = "[0, 1, 2, 5] []\n{}\n{0: '', 1: '0-3'} (1, '0-3', [0, 1]) (1, '0-3', [1])\n\
+        one NUMA node | (0, '0-1', [0]) | none of these NUMA nodes has processors | the kernel names no NUMA nodes \
+        | no NUMA node 4 with memory\n";
+    assert_eq!(answer(python, ""), expected);
+}
+
+#[test]
+fn a_device_is_full_and_the_cheaper_far_memory_preferred_by_shares_of_rounds() {
+    let python = "
+import bandwidth, xdm
+of = lambda read, write: {'device': bandwidth.rates(2, {'read': 1.0, 'write': 2.0}, {})['device'], 'hinterland': {'read': read << 20, 'write': write << 20}}
+shares = bandwidth.shares([of(2, 0), of(1, 0), of(2, 1)])
+print({direction: (own['share']['median'], own['is_full']) for direction, own in shares.items()})
+run = lambda seconds: {'seconds': seconds}
+time = xdm.beside_one({'file': [run(3), run(2)], 'node': [run(2), run(2)]}, 'node')
+print(time['file'], xdm.prefers(time), xdm.prefers({'file': {'median': 1.05}, 'node': {}}), xdm.prefers({}), xdm.beside_one({'file': []}, 'node'))
+rows = [
+    {'part': 'unit', 'name': 'stream', 'by': '4K', 'time': {'4K': {'median': 1.0}, '64K': {'median': 0.5}}},
+    {'part': 'unit', 'name': 'search', 'by': '4K', 'time': {'4K': {'median': 1.0}}},
+    {'part': 'pages', 'name': '25 %', 'time': time},
+    {'part': 'numa', 'name': 'stream', 'time': {'far on 1': {'median': 1.2}}},
+    {'part': 'bandwidth', 'name': 'disk', **shares},
+]
+for panel in xdm.figures(rows):
+    print(panel['figure'], panel['groups'], panel['series'])
+";
+    let expected = "{'read': (1.0, True), 'write': (0.0, False)}\n\
+        {'median': 1.25, 'min': 1.0, 'max': 1.5} node file None {}\n\
+        5 ['4K', '64K'] {'stream': [1.0, 0.5], 'search': [1.0, None]}\n\
+        8 ['25 %'] {'file': [1.25]}\n\
+        12 ['stream'] {'far on 1': [1.2]}\n\
+        Table VII ['disk'] {'read': [1.0], 'write': [0.0]}\n";
+    assert_eq!(answer(python, ""), expected);
+}
+
+#[test]
+fn pages_of_a_file_are_read_as_those_of_private_memory() {
+    let mapped = built("mapped.cpp");
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let file = directory.path().join("pages");
+    let file = file.to_str().expect("a path in UTF-8");
+    let sums = [0, 25, 75, 100].map(|percent| {
+        assert_eq!(said(&mapped, &format!("--make 1 {percent} {file}")).0, "");
+        assert_eq!(std::fs::metadata(file).expect("written").len(), percent * 1048576 / 100);
+        said(&mapped, &format!("1 {percent} {file}")).0
+    });
+    assert!(sums.iter().all(|sum| *sum == sums[0]) && sums[0].starts_with("sum "), "{sums:?}");
+    assert_ne!(said(&mapped, &format!("1 100 {file} 2")).0, sums[0]);
+}
+
+#[test]
 fn what_a_heap_loses_adds_up_by_size_class() {
     let account = r#"{"active_bytes": 12800, "dirty_bytes": 4096, "cached_bytes": 64, "classes": [
         {"class": "32", "objects": 100, "requested_bytes": 3000, "rounded_bytes": 3200, "unused_bytes": 896},

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! program   which programs there are, and how one is started; redis: the client that loads a server
-//! run       one run in a memory cgroup, measured
+//! run       one run in a memory cgroup, measured; swap: what the kernel swaps to meanwhile
 //! trials    the kernel's limit with which its total RAM is Hinterland's, and its best setting
 //! rounds    what runs when
 //! measure   one command, for benches that run programs of their own
@@ -20,6 +20,7 @@ mod redis;
 mod report;
 mod rounds;
 mod run;
+mod swap;
 mod trials;
 
 pub use measure::{MeasureArgs, run as run_measure};

@@ -146,7 +146,7 @@ impl Case {
 
     fn zram(&self, trial: &Trial) -> How {
         let swap_bytes = swap_bytes(self.native.anonymous_peak_bytes);
-        How::Zram { setting: trial.setting.clone(), limit_bytes: trial.limit_bytes, swap_bytes }
+        How::Swap { setting: trial.setting.clone(), limit_bytes: trial.limit_bytes, swap_bytes }
     }
 
     /// Finds what the kernel gets at this share.
@@ -186,13 +186,18 @@ impl Case {
         let chosen =
             search.choose(settings, trials, |setting, limit_bytes| self.trial(machine, setting, limit_bytes))?;
         let reasons = || trials.iter().map(|trial| trial.ended.as_str()).collect::<Vec<_>>().join("; ");
-        Ok(chosen.ok_or_else(|| format!("zram: {}", reasons())))
+        Ok(chosen.ok_or_else(|| format!("{}: {}", machine.swap_to, reasons())))
     }
 
     fn trial(&self, machine: &Machine, setting: &Setting, limit_bytes: u64) -> Result<Trial, BenchError> {
         let swap_bytes = swap_bytes(self.native.anonymous_peak_bytes);
-        let outcome = self.run(machine, &How::Zram { setting: setting.clone(), limit_bytes, swap_bytes })?;
-        tell("trial", "zram", &format!(" ({setting}, limit {} MiB)", limit_bytes >> 20), &outcome);
+        let outcome = self.run(machine, &How::Swap { setting: setting.clone(), limit_bytes, swap_bytes })?;
+        tell(
+            "trial",
+            &machine.swap_to.to_string(),
+            &format!(" ({setting}, limit {} MiB)", limit_bytes >> 20),
+            &outcome,
+        );
         Ok(Trial::of(setting, limit_bytes, &outcome))
     }
 

@@ -1,14 +1,14 @@
-//! One run of one program, in a memory cgroup of its own: natively, under Hinterland, or under a limit with zram to swap to.
+//! One run of one program, in a memory cgroup of its own: natively, under Hinterland, or under a limit with the kernel's swap or without.
 
 use super::program::{Program, STDERR};
+use super::swap::{SwapTo, swapped_bytes};
 use super::trials::Setting;
 use crate::error::BenchError;
 use crate::paging::process::in_words;
 use crate::rivals;
 use crate::rivals::cgroup::{Cgroup, Hierarchy};
-use crate::rivals::sysctl::set_page_cluster;
 use crate::rivals::undo::{Changes, Guard};
-use crate::rivals::zram::{self, Zram};
+use crate::rivals::zram;
 use crate::worker::machine_seconds;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{Signal, kill};
@@ -25,8 +25,6 @@ use std::time::{Duration, Instant};
 const SAMPLE_EVERY: Duration = Duration::from_millis(10);
 /// Bytes of the end of what a failed run wrote to its standard error.
 const STDERR_BYTES_MAX: usize = 600;
-/// How long zram may be in use otherwise.
-const ZRAM_TIMEOUT: Duration = Duration::from_secs(60);
 /// A run that exceeds `--local` by more than this part of it is not scored.
 const OVERSHOOT_PART: u64 = 100;
 /// The same of `--ram`, which bounds the store only once a batch of pages has been stored.
@@ -53,8 +51,13 @@ pub enum How {
         /// Size of the compressed store, more than it fills.
         far_bytes: u64,
     },
+    /// With a limit and nothing to swap to: only copies of files can leave.
+    Bounded {
+        /// The group's limit.
+        limit_bytes: u64,
+    },
     /// Under the kernel's swap.
-    Zram {
+    Swap {
         /// Its settings.
         setting: Setting,
         /// The group's limit.
@@ -83,6 +86,15 @@ pub struct Run {
     pub anonymous_peak_bytes: u64,
     /// The most that zram occupied.
     pub zram_peak_bytes: u64,
+    /// The most that the swap area held, in zram as it is compressed.
+    #[serde(default)]
+    pub swap_peak_bytes: u64,
+    /// Read from swap, by the whole machine.
+    #[serde(default)]
+    pub swapped_in_bytes: u64,
+    /// Written to swap, by the whole machine.
+    #[serde(default)]
+    pub swapped_out_bytes: u64,
     /// What the launcher says of the run.
     pub hinterland: Option<Statistics>,
 }
@@ -119,6 +131,8 @@ pub struct Machine<'a> {
     pub launcher: PathBuf,
     /// Words for `hinterland run`.
     pub options: Vec<String>,
+    /// What its rival has.
+    pub swap_to: SwapTo,
     /// The longest that a run may take.
     pub longest: Duration,
     /// For inputs and working directories.
@@ -144,6 +158,7 @@ impl<'a> Machine<'a> {
             changes,
             launcher,
             options,
+            swap_to: SwapTo::Zram,
             longest: Duration::from_secs(seconds_max),
             directory,
             _directory: guard,
@@ -162,15 +177,11 @@ impl Machine<'_> {
         let statistics = directory.path().join("statistics.json");
         let mut command = program.command(&self.launcher_words(how, &statistics), directory.path())?;
         let _swap = match how {
-            How::Zram { setting, swap_bytes, .. } => Some((
-                // Taken back in this order.
-                begin_zram(&setting.compressor, *swap_bytes, self.changes)?,
-                set_page_cluster(setting.page_cluster, self.changes)?,
-            )),
+            How::Swap { setting, swap_bytes, .. } => Some(self.swap_to.begin(setting, *swap_bytes, self.changes)?),
             _ => None,
         };
         let cgroup = self.hierarchy.make(&rivals::name(), self.changes)?;
-        if let How::Zram { limit_bytes, .. } = how {
+        if let How::Swap { limit_bytes, .. } | How::Bounded { limit_bytes } = how {
             cgroup.set_limit(*limit_bytes)?;
         }
         cgroup.admit(&mut command)?;
@@ -181,7 +192,7 @@ impl Machine<'_> {
             Ok(child) => child,
             Err(error) => return Ok(Err(format!("cannot start {}: {error}", name.display()))),
         };
-        let ended = self.follow(program, child, &cgroup, matches!(how, How::Zram { .. }), directory.path());
+        let ended = self.follow(program, child, &cgroup, matches!(how, How::Swap { .. }), directory.path());
         let (took, used) = (begun.elapsed(), Used::now());
         let killed = cgroup.killed();
         // What is left of the run dies with its group, before its output is read.
@@ -202,6 +213,9 @@ impl Machine<'_> {
                 total_ram_peak_bytes: peaks.total,
                 anonymous_peak_bytes: peaks.anonymous,
                 zram_peak_bytes: peaks.zram,
+                swap_peak_bytes: peaks.swap,
+                swapped_in_bytes: used.swapped_in_bytes.saturating_sub(before.swapped_in_bytes),
+                swapped_out_bytes: used.swapped_out_bytes.saturating_sub(before.swapped_out_bytes),
                 hinterland,
             };
             Ok((run, program.digest(directory.path(), &seen)?))
@@ -249,7 +263,7 @@ impl Machine<'_> {
         let look = || {
             let mut peaks = Peaks::default();
             while !ended.load(Ordering::Acquire) {
-                peaks.look(cgroup, swaps);
+                peaks.look(cgroup, swaps.then_some(&self.swap_to));
                 if begun.elapsed() > self.longest {
                     late.store(true, Ordering::Release);
                     kill_all();
@@ -278,34 +292,25 @@ impl Machine<'_> {
     }
 }
 
-/// Sets zram up; where something else uses it for a while, such as another bench, waits for that.
-fn begin_zram(compressor: &str, bytes: u64, changes: &Changes) -> Result<Zram, BenchError> {
-    let begun = Instant::now();
-    loop {
-        match Zram::begin(compressor, bytes, changes) {
-            Err(BenchError::InUse { .. }) if begun.elapsed() < ZRAM_TIMEOUT => std::thread::sleep(ZRAM_TIMEOUT / 100),
-            other => return other,
-        }
-    }
-}
-
 /// The most of each at any moment that was looked at.
 #[derive(Clone, Copy, Default, Debug)]
 struct Peaks {
     total: u64,
     anonymous: u64,
     zram: u64,
+    swap: u64,
 }
 
 impl Peaks {
-    fn look(&mut self, cgroup: &Cgroup, swaps: bool) {
-        let zram = if swaps { zram::ram_bytes() } else { 0 };
+    fn look(&mut self, cgroup: &Cgroup, swap_to: Option<&SwapTo>) {
+        let zram = if swap_to == Some(&SwapTo::Zram) { zram::ram_bytes() } else { 0 };
         // The group is there until the run has ended.
         if let Ok(charge) = cgroup.charge() {
             self.total = self.total.max(charge.without_file_cache() + zram);
             self.anonymous = self.anonymous.max(charge.anonymous_bytes);
         }
         self.zram = self.zram.max(zram);
+        self.swap = self.swap.max(swap_to.map_or(0, SwapTo::held_bytes));
     }
 }
 
@@ -316,6 +321,8 @@ struct Used {
     major_faults: u64,
     kernel_threads: f64,
     machine: f64,
+    swapped_in_bytes: u64,
+    swapped_out_bytes: u64,
 }
 
 impl Used {
@@ -325,7 +332,15 @@ impl Used {
         #[allow(clippy::cast_precision_loss, reason = "microseconds of a bench")]
         let processes = (children.user_time() + children.system_time()).num_microseconds() as f64 * 1e-6;
         let major_faults = u64::try_from(children.major_page_faults()).unwrap_or(0);
-        Used { processes, major_faults, kernel_threads: kernel_threads_seconds(), machine: machine_seconds() }
+        let [swapped_in_bytes, swapped_out_bytes] = swapped_bytes();
+        Used {
+            processes,
+            major_faults,
+            kernel_threads: kernel_threads_seconds(),
+            machine: machine_seconds(),
+            swapped_in_bytes,
+            swapped_out_bytes,
+        }
     }
 }
 

@@ -12,7 +12,7 @@ pub const RAM_LEAST: f64 = 0.98;
 /// … and if that can be had, not more than this.
 const RAM_MOST: f64 = 1.04;
 /// zram's tables and the header of the swap area: with no more than this, nothing was swapped.
-const EMPTY_ZRAM_BYTES: u64 = 256 << 10;
+const EMPTY_SWAP_BYTES: u64 = 256 << 10;
 /// The least limit that is tried.
 const LIMIT_LEAST_BYTES: u64 = 8 << 20;
 /// A byte of limit more adds a byte of resident memory and frees its compressed copy; so much remains at least, whatever compresses how badly.
@@ -21,7 +21,7 @@ const SLOPE_LEAST: f64 = 0.2;
 /// A setting of the kernel's swap.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Setting {
-    /// zram's.
+    /// zram's; of a file none.
     pub compressor: String,
     /// `vm.page-cluster`.
     pub page_cluster: u8,
@@ -52,6 +52,8 @@ pub struct Trial {
     pub seconds: Option<f64>,
     pub total_ram_peak_bytes: Option<u64>,
     pub zram_peak_bytes: Option<u64>,
+    /// In the swap area.
+    pub swap_peak_bytes: Option<u64>,
     pub ended: String,
 }
 
@@ -65,6 +67,7 @@ impl Trial {
             seconds: run.map(|run| run.seconds),
             total_ram_peak_bytes: run.map(|run| run.total_ram_peak_bytes),
             zram_peak_bytes: run.map(|run| run.zram_peak_bytes),
+            swap_peak_bytes: run.map(|run| run.swap_peak_bytes),
             ended: run.map_or_else(|| outcome.as_ref().err().cloned().unwrap_or_default(), |_| "ok".into()),
         }
     }
@@ -72,13 +75,13 @@ impl Trial {
     /// Whether it had no less RAM than it should, or as much as it could use.
     fn is_fair(&self, wanted_bytes: u64) -> bool {
         self.total_ram_peak_bytes.is_some_and(|total| ratio(total, wanted_bytes) >= RAM_LEAST)
-            || self.zram_peak_bytes.is_some_and(is_empty)
+            || self.swap_peak_bytes.is_some_and(is_empty)
     }
 }
 
-/// Whether zram with so many bytes holds no pages.
-pub fn is_empty(zram_bytes: u64) -> bool {
-    zram_bytes <= EMPTY_ZRAM_BYTES
+/// Whether a swap area with so many bytes holds no pages.
+pub fn is_empty(swap_bytes: u64) -> bool {
+    swap_bytes <= EMPTY_SWAP_BYTES
 }
 
 #[allow(clippy::cast_precision_loss, reason = "bytes of a machine")]
@@ -169,7 +172,7 @@ impl Search {
 
     fn is_good(&self, trial: &Trial) -> bool {
         let total = trial.total_ram_peak_bytes.map_or(0.0, |total| ratio(total, self.wanted_bytes));
-        (RAM_LEAST..=RAM_MOST).contains(&total) || (trial.zram_peak_bytes.is_some_and(is_empty) && total <= RAM_MOST)
+        (RAM_LEAST..=RAM_MOST).contains(&total) || (trial.swap_peak_bytes.is_some_and(is_empty) && total <= RAM_MOST)
     }
 
     /// Of the trials, that with the least RAM that is no less than Hinterland's; when all have less, that with the most.
@@ -204,6 +207,7 @@ mod tests {
             seconds: Some(1.0),
             total_ram_peak_bytes: Some(resident + zram),
             zram_peak_bytes: Some(zram),
+            swap_peak_bytes: Some(zram),
             ended: "ok".into(),
         }
     }
@@ -238,10 +242,28 @@ mod tests {
         }
     }
 
+    /// A file holds pages as they are, and takes no RAM.
+    #[test]
+    fn the_limit_is_found_for_a_file_too() {
+        let search = Search { wanted_bytes: 150 * MIB, native_bytes: 256 * MIB };
+        let on_disk = |limit: u64| Trial {
+            total_ram_peak_bytes: Some(limit),
+            zram_peak_bytes: Some(0),
+            swap_peak_bytes: Some(256 * MIB - limit),
+            ..trial(limit, 256 * MIB, 100, 0)
+        };
+        let mut trials = vec![on_disk(search.first())];
+        assert!(!trials[0].is_fair(150 * MIB), "less RAM, and it swapped: {trials:?}");
+        while let Some(limit) = search.next(&trials) {
+            trials.push(on_disk(limit));
+        }
+        assert_eq!((trials.len(), search.best(&trials).unwrap().limit_bytes), (2, 150 * MIB));
+    }
+
     #[test]
     fn a_rival_with_room_for_all_is_not_given_more() {
         let (trials, best) = searched(300 * MIB, 256 * MIB, 100, 0);
-        assert!(best.zram_peak_bytes.is_some_and(is_empty));
+        assert!(best.swap_peak_bytes.is_some_and(is_empty));
         assert!(trials.len() <= 2, "{trials:?}");
     }
 
@@ -297,7 +319,7 @@ mod tests {
         let trials = [with(90), with(120), with(110)];
         assert_eq!(search.best(&trials).unwrap().total_ram_peak_bytes, Some(110 * MIB));
         assert_eq!(search.best(&trials[..1]).unwrap().total_ram_peak_bytes, Some(90 * MIB));
-        let failed = Trial { seconds: None, total_ram_peak_bytes: None, zram_peak_bytes: None, ..with(80) };
+        let failed = Trial::of(&with(80).setting, 80 * MIB, &Err("killed".into()));
         assert_eq!(search.best(std::slice::from_ref(&failed)), None);
         assert_eq!(search.next(&[failed]), Some(120 * MIB));
     }

@@ -19,7 +19,7 @@ pub struct Report {
 
 #[derive(Deserialize)]
 struct Figure {
-    /// Its number in the paper.
+    /// Its number in the paper, or `Table` and that of a table.
     figure: String,
     caption: String,
     measure: String,
@@ -56,7 +56,8 @@ pub fn draw(report: &Report, path: &Path) -> Result<(), Box<dyn std::error::Erro
             let bars = values.iter().map(|value| value.map(spread)).collect();
             series.push(Series { name: name.clone(), colour: *colour, bars });
         }
-        let caption = format!("Figure {}: {}", figure.figure, figure.caption);
+        let kind = if figure.figure.starts_with("Table ") { "" } else { "Figure " };
+        let caption = format!("{kind}{}: {}", figure.figure, figure.caption);
         bars::draw(
             &area,
             &Chart { caption: &caption, measure: &figure.measure, groups: &figure.groups, series: &series },
@@ -71,8 +72,12 @@ mod tests {
     use super::*;
 
     fn drawn(values: &str) -> Result<String, String> {
+        drawn_as("8", values)
+    }
+
+    fn drawn_as(number: &str, values: &str) -> Result<String, String> {
         let figure = format!(
-            r#"{{"figure": "8", "caption": "Schemes", "measure": "× Remote", "groups": ["kc", "tr"], "series": {{"ours": {values}}}}}"#
+            r#"{{"figure": "{number}", "caption": "Schemes", "measure": "× Remote", "groups": ["kc", "tr"], "series": {{"ours": {values}}}}}"#
         );
         let report = format!(r#"{{"what": "A model", "figures": [{figure}, {figure}]}}"#);
         let report = serde_json::from_str(&report).expect("a report");
@@ -86,6 +91,8 @@ mod tests {
         let picture = drawn("[1.5, 2.25]").expect("drawn");
         assert_eq!(picture.matches("Figure 8: Schemes").count(), 2, "{picture}");
         assert!(picture.contains("A model") && picture.contains("ours") && picture.contains("× Remote"));
+        let table = drawn_as("Table VI", "[1.5, 2.25]").expect("drawn");
+        assert!(table.contains("Table VI: Schemes") && !table.contains("Figure"), "{table}");
         let bars = |picture: &str| picture.matches("<rect").count();
         assert_eq!(bars(&picture) - bars(&drawn("[1.5, null]").expect("drawn")), 2, "a bar less in each panel");
         assert_eq!(drawn("[1.5]"), Err("figure 8: ours has 1 values for 2 groups".to_owned()));

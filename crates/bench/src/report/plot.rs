@@ -14,7 +14,7 @@ use plotters::prelude::*;
 use std::path::{Path, PathBuf};
 
 /// Draws a report as SVG: of bench paging the time per access, of bench prefetch distributions, of programs under prefetchers slowdowns,
-/// of eviction policies misses and slowdowns, of a cluster what it gains, of DaeMon's model, sweeps of tapes and features the figures of their papers,
+/// of eviction policies misses and slowdowns, of a cluster what it gains, of DaeMon's model, sweeps of tapes, features and xDM the figures of their papers,
 /// of granularities, placements and slowdowns panels of their own,
 /// of bench programs slowdowns, of other programs by several systems their times beside one of these
 #[derive(clap::Args, Clone, Debug)]
@@ -44,7 +44,7 @@ pub fn run(args: &PlotArgs) -> Result<(), BenchError> {
         Some("prefetchers") => prefetch::draw_programs(&serde_json::from_str(&text).map_err(refused)?, &args.output),
         Some("evictions") => evictions::draw(&serde_json::from_str(&text).map_err(refused)?, &args.output),
         Some("cluster") => cluster::draw(&serde_json::from_str(&text).map_err(refused)?, &args.output),
-        Some("daemon" | "tape-sweeps" | "granularity" | "placement" | "slowdown" | "features") => {
+        Some("daemon" | "tape-sweeps" | "granularity" | "placement" | "slowdown" | "features" | "xdm") => {
             paper_figures::draw(&serde_json::from_str(&text).map_err(refused)?, &args.output)
         }
         Some("tapes" | "sets" | "compiled" | "sub-page") => {

@@ -50,9 +50,28 @@ pub fn active() -> Result<Vec<PathBuf>, BenchError> {
     Ok(text.lines().skip(1).filter_map(|line| line.split_whitespace().next()).map(PathBuf::from).collect())
 }
 
+/// The bytes that swap areas hold now.
+pub fn used_bytes() -> u64 {
+    used_bytes_of(&crate::error::read(Path::new("/proc/swaps")).unwrap_or_default())
+}
+
+/// The same, of the text of `/proc/swaps`: the fourth column, in KiB.
+fn used_bytes_of(text: &str) -> u64 {
+    let used = text.lines().skip(1).filter_map(|line| line.split_whitespace().nth(3)?.parse::<u64>().ok());
+    used.sum::<u64>() << 10
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_all_areas_hold_is_added_up() {
+        let text = "Filename\t\t\tType\t\tSize\t\tUsed\t\tPriority\n";
+        assert_eq!(used_bytes_of(text), 0);
+        let text = format!("{text}/far\\040away/swap file\t\t307196\t\t12\t\t-2\n/dev/zram0 partition\t4096\t4\t-3\n");
+        assert_eq!(used_bytes_of(&text), 16 << 10);
+    }
 
     #[test]
     fn the_header_is_mkswaps() {
