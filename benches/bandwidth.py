@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What of a device's bandwidth Hinterland's backends reach (xDM, Table VII), reading and writing, one thread with a thousand pages at a time.
 
-A disk's own bandwidth is that of blocks of 1 MiB which four threads read and write past the page cache; a link's is that of one stream over TCP.
+A disk's own bandwidth is that of blocks of 1 MiB which eight threads read and write past the page cache; a link's is that of one stream over TCP.
 
 usage: bandwidth.py MIB LAUNCHER EXAMPLE      one round over the loopback device as it is, in JSON; xdm.py starts it behind a link of a rate."""
 import json
@@ -22,7 +22,7 @@ from isolation import LINK
 from measured import LeftOut
 from sub_page import Node
 
-BLOCK, THREADS = 1 << 20, 4
+BLOCK, THREADS = 1 << 20, 8
 # The device counts as full from this share on.
 FULL = 0.9
 # What goes over the link that is shaped: half a second at 1 Gb/s.

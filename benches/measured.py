@@ -37,6 +37,8 @@ class Meter:
     def said(self, options: list, command: list) -> dict:
         words = [self.launcher, "bench", "measure", "--seconds-max", self.seconds_max, *options, "--", *command]
         done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
+        # What stays on the machine is to be seen, whatever else is said.
+        print(*(f"{line}\n" for line in done.stderr.splitlines() if "cannot take back" in line), sep="", end="", file=sys.stderr)
         return json.loads(done.stdout) if done.returncode == 0 else {"failed": done.stderr.strip()}
 
     def run(self, command: list, *options: object) -> dict:

@@ -68,6 +68,8 @@ def compared(meter: Meter, program: Program, given: argparse.Namespace, nodes: l
             left_out[rival] = str(reason)
     ways = {"native": subject.native, **{name: kernel.run for name, kernel in kernels.items()}, **managed}
     measured = interleaved(program.name, ways, given.repeat, until)
+    if "native" in measured["failed"]:
+        raise LeftOut(measured["failed"]["native"])
     row = {"local_bytes": subject.local, "native_peak_bytes": subject.peak, **measured, "failed": left_out | measured["failed"]}
     row["kernel"] = {name: kernel.told() for name, kernel in kernels.items()}
     idle = [name for name, said in row["kernel"].items() if not said["swaps"]]
@@ -113,14 +115,15 @@ def anonymous_share(runs: dict[str, list[dict]]) -> float | None:
 
 
 def summary(rows: list[dict]) -> dict:
-    """Over the programs: geometric means, the least and the greatest, beside what the paper has at most."""
+    """Over the programs: geometric means, the least and the greatest, beside what the paper has at most; and which programs no rival need swap."""
 
     def over(ratios: dict[str, float], paper: float | None) -> dict:
         values = [max(ratio, 1e-3) for ratio in ratios.values()]
         bounds = {bound: {"program": name, "ratio": ratios[name]} for bound, name in (("least", min(ratios, key=ratios.get)), ("greatest", max(ratios, key=ratios.get)))}
         return {"programs": len(values), "geometric_mean": round(statistics.geometric_mean(values), 3), **bounds, "paper_greatest": paper}
 
-    found: dict[str, dict] = {"speedup": {}, "moved_by_basis": {}}
+    idle = {rival: [row["name"] for row in rows if not row["kernel"].get(rival, {"swaps": True})["swaps"]] for rival in KERNEL}
+    found: dict[str, dict] = {"speedup": {}, "moved_by_basis": {}, "idle": idle}
     for kind in PAIRS:
         for what in ("time", "swapping"):
             ratios = {row["name"]: row["speedup"][kind][what]["median"] for row in rows if row["speedup"].get(kind, {}).get(what)}

@@ -288,7 +288,7 @@ def parsed() -> tuple[argparse.Namespace, argparse.ArgumentParser]:
     parser.add_argument("--second-disk", type=Path, help="a directory on another disk, for two files at once (default: none)")
     parser.add_argument("--numa", type=int, action="append", metavar="NODE", help="a NUMA node; may be repeated (default: all that have memory)")
     parser.add_argument("--seconds", type=float, default=1080, help="after so many no row is begun, and none has further rounds after its part of them (default: %(default)s)")
-    parser.add_argument("--seconds-max", type=int, default=15, help="the longest that a run may take (default: %(default)s)")
+    parser.add_argument("--seconds-max", type=int, default=20, help="the longest that a run may take (default: %(default)s)")
     parser.add_argument("--note", help="what a reader should know, such as what else ran on the machine")
     given = parser.parse_args()
     given.target, given.disk = given.target.absolute(), given.disk.absolute()

@@ -216,10 +216,10 @@ print(list(speedup), speedup['memory node']['time']['median'], speedup['memory n
 print(sorted(moved), moved['file']['bytes_per_second']['median'], moved['file']['by_basis']['median'])
 alone = systems.moved({'native': runs['native'], 'node': runs['node']})
 print(alone['node'])
-row = {'name': 'stream', 'speedup': speedup, 'moved': moved, 'anonymous_share': systems.anonymous_share(runs)}
+row = {'name': 'stream', 'kernel': {'swap-file': {'swaps': True}, 'swap-zram': {'swaps': False}}, 'speedup': speedup, 'moved': moved, 'anonymous_share': systems.anonymous_share(runs)}
 summary = systems.summary([row, row | {'name': 'sort', 'speedup': {'disk': {'time': {'median': 8.0}, 'swapping': None}}}])
 disk = summary['speedup']['disk, time']
-print(disk['programs'], disk['geometric_mean'], disk['least'], disk['greatest'], summary['speedup']['disk, swapping']['paper_greatest'])
+print(disk['programs'], disk['geometric_mean'], disk['least'], disk['greatest'], summary['speedup']['disk, swapping']['paper_greatest'], summary['idle'])
 print([(panel['figure'], sorted(panel['series'])) for panel in systems.figures([row])], systems.figures([]))
 given = argparse.Namespace(link='15us:10Gb/s', disk='/far', second_disk=None)
 over = systems.fars(given, ['tcp://a:1', 'tcp://b:2'], 64)
@@ -232,7 +232,8 @@ print(over['node-plain'][0], over['node'][0], over['2-files'][0][1])
         ['disk', 'memory node'] 2.0 None\n\
         ['file', 'node', 'node-plain', 'swap-file'] 4.0 2.0\n\
         {'bytes_per_second': {'median': 4.0, 'min': 3.96, 'max': 4.0}}\n\
-        2 4.0 {'program': 'stream', 'ratio': 2.0} {'program': 'sort', 'ratio': 8.0} 2.16\n\
+        2 4.0 {'program': 'stream', 'ratio': 2.0} {'program': 'sort', 'ratio': 8.0} 2.16 \
+        {'swap-file': [], 'swap-zram': ['stream', 'sort']}\n\
         [('14', ['file', 'node', 'node-plain', 'swap-file']), \
         ('Table VI', ['compressed RAM', 'disk', 'memory node']), ('Table VI', ['compressed RAM', 'disk', 'memory node'])] []\n\
         ['tcp://a:1?link=15us:10Gb/s'] ['tcp://a:1?link=15us:10Gb/s&sub-page=auto'] \
