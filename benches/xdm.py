@@ -118,7 +118,7 @@ class Bench:
     def unit(self, program: Program, until: float) -> dict:
         subject = self.subject(program)
         [url], _ = systems.fars(self.given, self.nodes, systems.room_mib(subject.peak))["node-plain"]
-        fits = {name: bytes <= subject.local // UNIT_PART for name, bytes in UNITS.items()}
+        fits = {name: size_bytes <= subject.local // UNIT_PART for name, size_bytes in UNITS.items()}
         options = lambda size: ["--prefetch", "none", *(["--granularity", "page"] if size == "4K" else ["--granularity", "block", "--block", size])]
         ways = {size: functools.partial(subject.managed, [url], options(size)) for size, fit in fits.items() if fit}
         row = self.swept(f"unit, {program.name}", ways, "4K", until) | {"local_bytes": subject.local}
@@ -137,7 +137,7 @@ class Bench:
         return row | {"by": beside, "time": beside_one(row["runs"], beside)}
 
     def pages(self, percent: int, until: float) -> dict:
-        """The program's memory is so many times that of others: what is local of a file's copies is more than the slack."""
+        """With twice the memory of other programs: the part of a file's copies that has room is to be more than the slack."""
         mib, file = 2 * self.given.size, self.given.disk / f".hinterland-bench-mapped-{os.getpid()}"
         built = compiled(self.directory, "mapped.cpp")
         try:

@@ -23,7 +23,7 @@ use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long processes may take to die: a process that swaps gives back its pages first.
+/// How long processes may take to die, and pages to come back: a process that swaps gives back its pages first.
 const DEATH_MAX: Duration = Duration::from_secs(20);
 /// Between two tries while they die.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -104,13 +104,26 @@ fn remove_cgroup(group: &Path) -> std::io::Result<()> {
 /// Stops swapping to `path`; no error when it isn't swapped to.
 fn swapoff(path: &Path) -> std::io::Result<()> {
     let name = CString::new(path.as_os_str().as_bytes())?;
-    // SAFETY: `swapoff` reads a NUL-terminated path, which `name` is, and keeps no pointer.
-    if unsafe { libc::swapoff(name.as_ptr()) } == 0 {
-        return Ok(());
+    let attempt = || {
+        // SAFETY: `swapoff` reads a NUL-terminated path, which `name` is, and keeps no pointer.
+        if unsafe { libc::swapoff(name.as_ptr()) } == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    };
+    match while_full(attempt) {
+        Err(e) if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::ENOENT)) => Ok(()),
+        outcome => outcome,
     }
-    match std::io::Error::last_os_error() {
-        e if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::ENOENT)) => Ok(()),
-        e => Err(e),
+}
+
+/// Attempts again while pages have no room where they come back: other programs, at limits of their own, may have swapped meanwhile.
+fn while_full(mut attempt: impl FnMut() -> std::io::Result<()>) -> std::io::Result<()> {
+    let start = Instant::now();
+    loop {
+        match attempt() {
+            Err(e) if matches!(e.raw_os_error(), Some(libc::ENOMEM | libc::EINTR)) && start.elapsed() < DEATH_MAX => {
+                std::thread::sleep(PAUSE);
+            }
+            outcome => return outcome,
+        }
     }
 }
 
@@ -293,6 +306,19 @@ pub mod tests {
     }
 
     /// As a program does that has not died yet.
+    #[test]
+    fn what_has_no_room_for_a_moment_is_attempted_again_and_nothing_else() {
+        let answer = |code: i32| if code == 0 { Ok(()) } else { Err(std::io::Error::from_raw_os_error(code)) };
+        let mut answers = vec![0, libc::ENOMEM, libc::EINTR];
+        assert!(while_full(|| answer(answers.pop().expect("no further attempt"))).is_ok() && answers.is_empty());
+        let mut attempts = 0;
+        let refused = while_full(|| {
+            attempts += 1;
+            answer(libc::EPERM)
+        });
+        assert_eq!((attempts, refused.unwrap_err().raw_os_error()), (1, Some(libc::EPERM)));
+    }
+
     #[test]
     fn a_directory_in_which_a_program_still_writes_is_removed() {
         let parent = tempfile::tempdir().unwrap();
