@@ -59,6 +59,7 @@ private:
   void gather(Access access, const Loop *reader);
   void entry(Access access, const std::string &why);
   bool countable(const Loop *inner, Slice &slice, SliceCheck::Use use);
+  bool isWalked(const Access &access, ArrayRef<const Loop *> between);
   void leads();
 
   Loop &loop_;
@@ -225,6 +226,16 @@ bool Decider::countable(const Loop *inner, Slice &slice, SliceCheck::Use use) {
   return slice.refused.empty();
 }
 
+// Whether each iteration walks its range: what tells where it begins and ends is then the program's own.
+bool Decider::isWalked(const Access &access, ArrayRef<const Loop *> between) {
+  const BasicBlock *begins = access.end ? access.at->getParent() : access.holder->getLoopPreheader();
+  if (!analyses_.dominators.dominates(begins, loop_.getLoopLatch())) return false;
+  if (access.loads.empty()) return true;
+  auto isExact = [&](const SCEV *expression) { return check_.check(expression, between, nullptr, SliceCheck::Use::Control).refused.empty(); };
+  return isExact(access.address) && (!access.end || isExact(access.end)) &&
+         all_of(between, [&](const Loop *inside) { return isExact(evolution_.getBackedgeTakenCount(inside)); });
+}
+
 // What loops inside walk, or calls: a range for each iteration, or addresses of their own.
 void Decider::inner(Access access) {
   SmallVector<const Loop *, 4> between;
@@ -248,6 +259,7 @@ void Decider::inner(Access access) {
     if (decision_.isLeft && !slice.loads.empty()) return entry(std::move(access), "the loop can be left before the range is known");
     access.pattern = Pattern::Nest;
     access.loads = slice.loads;
+    access.isWalked = isWalked(access, between);
     return decision_.accesses.push_back(std::move(access));
   }
   if (access.end || access.holder->getParentLoop() != &loop_) return entry(std::move(access), slice.refused);

@@ -21,6 +21,7 @@ struct Access {
   const llvm::SCEV *address = nullptr; // of the lowest byte
   uint64_t bytes = 0;             // from there to the highest
   const llvm::SCEV *end = nullptr; // of a range that a call walks: where it ends; null: `bytes` further
+  bool isWalked = false;          // of a range: each iteration walks what is computed ahead as its range
   int64_t step = 0;               // bytes from one iteration to the next; 0: not known at compile time
   llvm::Loop *holder = nullptr;   // the innermost loop that they are in
   llvm::Instruction *at = nullptr;  // a load, a store, or a call

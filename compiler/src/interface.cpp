@@ -10,8 +10,8 @@ static constexpr uint32_t version = 1;
 static constexpr char pointerName[] = "__hinterland_hints_1";
 // Before the program's own constructors, which have 65535 unless they say otherwise; up to 100 belong to the system.
 static constexpr int constructorPriority = 101;
-// struct hinterland_hints: two 32-bit words, then pointers to functions, in the order of Call.
-static constexpr unsigned callsAt = 8;
+// struct hinterland_hints: two 32-bit words, of which the second is its size, then pointers to functions, in the order of Call.
+static constexpr unsigned sizeAt = 4, callsAt = 8;
 // struct hinterland_loop: words of the runtime's state, before the word on the walk.
 static constexpr unsigned stateWords = 7;
 
@@ -20,6 +20,11 @@ Interface::Interface(Module &module, const Plan &plan) : module_(module), plan_(
 }
 
 Value *Interface::table(IRBuilderBase &builder) { return builder.CreateLoad(builder.getPtrTy(), pointer(), "hints"); }
+
+Value *Interface::has(IRBuilderBase &builder, Value *table, Call which) {
+  Value *size = builder.CreateLoad(builder.getInt32Ty(), builder.CreateConstInBoundsGEP1_64(builder.getInt8Ty(), table, sizeAt));
+  return builder.CreateICmpUGT(size, builder.getInt32(callsAt + 8 * unsigned(which)));
+}
 
 GlobalVariable *Interface::loop(const Twine &name, bool walksInSteps) {
   Type *number = Type::getInt64Ty(context_);
@@ -32,9 +37,9 @@ GlobalVariable *Interface::loop(const Twine &name, bool walksInSteps) {
 }
 
 CallInst *Interface::call(IRBuilderBase &builder, Value *table, Call which, ArrayRef<Value *> arguments) {
-  SmallVector<Type *, 5> types;
+  SmallVector<Type *, 8> types;
   for (Value *argument : arguments) types.push_back(argument->getType());
-  Type *result = which == Call::LoopBegin ? builder.getInt64Ty() : builder.getVoidTy();
+  Type *result = which == Call::LoopBegin || which == Call::LoopSearch ? builder.getInt64Ty() : builder.getVoidTy();
   Value *slot = builder.CreateConstInBoundsGEP1_64(builder.getInt8Ty(), table, callsAt + 8 * unsigned(which));
   auto *load = builder.CreateLoad(builder.getPtrTy(), slot);
   // The table is constant.

@@ -11,7 +11,10 @@
 namespace hinterland {
 
 // Functions of the table that loops call, by their places in it.
-enum class Call { Overwrite = 6, LoopBegin = 8, LoopEnd, LoopFetch, LoopFetchv, LoopEvict };
+enum class Call { Overwrite = 6, LoopBegin = 8, LoopEnd, LoopFetch, LoopFetchv, LoopEvict, LoopSearch };
+
+// What loop_search answers where nothing is far but what comes later.
+inline constexpr uint64_t later = ~uint64_t(0);
 
 class Interface {
 public:
@@ -19,6 +22,8 @@ public:
 
   // Loads the table's address; null without Hinterland.
   llvm::Value *table(llvm::IRBuilderBase &builder);
+  // Whether it has a function, which the table of an older library may lack.
+  llvm::Value *has(llvm::IRBuilderBase &builder, llvm::Value *table, Call which);
   // The loop's own state: "function file:line:column", the runtime's words, and whether all that it walks goes in steps.
   llvm::GlobalVariable *loop(const llvm::Twine &name, bool walksInSteps);
   llvm::CallInst *call(llvm::IRBuilderBase &builder, llvm::Value *table, Call which, llvm::ArrayRef<llvm::Value *> arguments);

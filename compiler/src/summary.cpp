@@ -22,6 +22,29 @@ static constexpr unsigned depthMax = 32;
 
 namespace {
 
+// Expressions that have the same value where a loop is entered, and give no range of 2^32 elements where it is not: a count that is not below 0
+// there is the greater one of itself and 0.
+class Entered : public SCEVRewriteVisitor<Entered> {
+public:
+  Entered(ScalarEvolution &evolution, const Loop &loop) : SCEVRewriteVisitor(evolution), loop_(loop) {}
+
+  const SCEV *visitZeroExtendExpr(const SCEVZeroExtendExpr *expression) {
+    const SCEV *number = visit(expression->getOperand()), *zero = SE.getZero(number->getType());
+    if (SE.isLoopEntryGuardedByCond(&loop_, ICmpInst::ICMP_SGE, number, zero)) number = SE.getSMaxExpr(number, zero);
+    return SE.getZeroExtendExpr(number, expression->getType());
+  }
+  // Iterations less one in a wider type: -1 where it is not entered.
+  const SCEV *widened(const SCEV *taken, Type *type) {
+    if (SE.getTypeSizeInBits(taken->getType()) >= SE.getTypeSizeInBits(type)) return visit(SE.getTruncateOrNoop(taken, type));
+    const SCEV *all = SE.getAddExpr(taken, SE.getOne(taken->getType()));
+    if (!SE.isLoopEntryGuardedByCond(&loop_, ICmpInst::ICMP_NE, all, SE.getZero(all->getType()))) return visit(SE.getZeroExtendExpr(taken, type));
+    return SE.getMinusSCEV(visit(SE.getZeroExtendExpr(all, type)), SE.getOne(type));
+  }
+
+private:
+  const Loop &loop_;
+};
+
 // The least and the greatest value of expressions of a function, in all iterations of its loops, as expressions of its arguments alone.
 class Bounds {
 public:
@@ -75,7 +98,9 @@ const SCEV *Bounds::extreme(const SCEVAddRecExpr &recurrence, bool greatest) {
   const SCEV *step = recurrence.getStepRecurrence(evolution_), *start = extreme(recurrence.getStart(), greatest);
   taken = extreme(taken, true);
   if (!start || !taken || evolution_.containsAddRecurrence(step)) return nullptr;
-  const SCEV *last = evolution_.getAddExpr(start, evolution_.getMulExpr(step, evolution_.getTruncateOrZeroExtend(taken, step->getType())));
+  Entered entered(evolution_, *recurrence.getLoop());
+  start = entered.visit(start);
+  const SCEV *last = evolution_.getAddExpr(start, evolution_.getMulExpr(step, entered.widened(taken, step->getType())));
   if (evolution_.isKnownNonNegative(step)) return greatest ? last : start;
   if (evolution_.isKnownNonPositive(step)) return greatest ? start : last;
   return greatest ? evolution_.getSMaxExpr(start, last) : evolution_.getSMinExpr(start, last);

@@ -22,7 +22,9 @@ static constexpr int64_t unknownBytes = int64_t(1) << 26;
 static constexpr int64_t firstChunks = 4;
 // Addresses that are gathered ahead before it has learnt the loop's pace.
 static constexpr int64_t firstAddresses = 512;
-// A range for some iterations that is longer than this comes from indices that are out of order.
+// Distances multiply with leads and steps; what is further than so many iterations is not fetched in time for anything.
+static constexpr int64_t furthestAhead = 1 << 24;
+// Of a longer range for some iterations the beginning is fetched, or nothing where it may come from indices that are out of order.
 static constexpr int64_t rangeMax = int64_t(1) << 26;
 
 // Metadata of the loops that are written here, of both versions, and of those inside.
@@ -60,7 +62,8 @@ private:
   void versions();
   void ask();
   Value *askAll(Value *from, Value *count, const SliceLowering::Current &current);
-  Value *begin(const Access &access, Value *from, Value *count, const SliceLowering::Current &current);
+  Value *search(Value *count, const SliceLowering::Current &current);
+  std::pair<Value *, Value *> walked(const Access &access, Value *from, Value *count, const SliceLowering::Current &current);
   SliceLowering::Current entering();
   Value *iterationsPerChunk();
   void chunks();
@@ -154,29 +157,22 @@ void Transform::ask() {
     else if (access.pattern == Pattern::Nest) least = std::min<int64_t>(least, 16);
   least = std::max<int64_t>(least, 2);
   Value *worth = builder_.CreateICmpULT(builder_.CreateSub(total_, number(least)), number(int64_t(1) << 40));
+  if (decision_.endsEarly) worth = builder_.CreateAnd(worth, interface_.has(builder_, table_, Call::LoopSearch));
   BasicBlock *begins = block("begin"), *starts = block("start");
   builder_.CreateCondBr(worth, begins, plainPreheader_);
   decide_->getTerminator()->eraseFromParent();
 
   builder_.SetInsertPoint(begins);
   SliceLowering::Current current = entering();
-  if (decision_.endsEarly) perChunk_ = iterationsPerChunk();
-  answer_ = askAll(number(0), decision_.endsEarly ? builder_.CreateBinaryIntrinsic(Intrinsic::umin, firstIterations(), total_) : total_, current);
-  BasicBlock *rest = decision_.endsEarly ? block("rest") : plainPreheader_;
-  BasicBlock *answered = builder_.GetInsertBlock();
-  builder_.CreateCondBr(builder_.CreateIsNotNull(answer_), starts, rest);
+  Value *isFar;
   if (decision_.endsEarly) {
-    // Where what it begins with is near and the rest is not, it fetches nothing until it has come so far that it asks again.
-    builder_.SetInsertPoint(rest);
-    Value *further = askAll(number(0), total_, current);
-    BasicBlock *askedAll = builder_.GetInsertBlock();
-    builder_.CreateCondBr(builder_.CreateIsNotNull(further), starts, plainPreheader_);
-    builder_.SetInsertPoint(starts);
-    PHINode *ahead = builder_.CreatePHI(builder_.getInt64Ty(), 2);
-    ahead->addIncoming(answer_, answered);
-    ahead->addIncoming(number(0), askedAll);
-    answer_ = ahead;
+    perChunk_ = iterationsPerChunk();
+    isFar = search(builder_.CreateBinaryIntrinsic(Intrinsic::umin, firstIterations(), total_), current);
+  } else {
+    answer_ = askAll(number(0), total_, current);
+    isFar = builder_.CreateIsNotNull(answer_);
   }
+  builder_.CreateCondBr(isFar, starts, plainPreheader_);
   builder_.SetInsertPoint(starts);
   // An iteration whose loop inside gathers has many addresses, which no answer has counted yet.
   for (const Access &access : decision_.accesses) {
@@ -199,14 +195,32 @@ SliceLowering::Current Transform::entering() {
 // How far ahead, for so many iterations from the one on that is about to begin: the furthest answer of the loop's arrays.
 Value *Transform::askAll(Value *from, Value *count, const SliceLowering::Current &current) {
   Value *furthest = number(0);
-  for (const Access &access : decision_.accesses)
-    furthest = builder_.CreateBinaryIntrinsic(Intrinsic::umax, furthest, begin(access, from, count, current));
-  // Distances multiply with leads and steps; what is further than 2^24 iterations is not fetched in time for anything.
-  return builder_.CreateBinaryIntrinsic(Intrinsic::umin, furthest, number(1 << 24));
+  for (const Access &access : decision_.accesses) {
+    auto [address, length] = walked(access, from, count, current);
+    Value *answer = interface_.call(builder_, table_, Call::LoopBegin, {state_, address, length, count});
+    furthest = builder_.CreateBinaryIntrinsic(Intrinsic::umax, furthest, answer);
+  }
+  return builder_.CreateBinaryIntrinsic(Intrinsic::umin, furthest, number(furthestAhead));
 }
 
-// Asks for what those iterations walk of one array.
-Value *Transform::begin(const Access &access, Value *from, Value *count, const SliceLowering::Current &current) {
+// Asks for the first iterations of a loop that may end early and, by the same question, for all; says whether something is far. Where only what comes
+// later is, it fetches nothing until it has come so far that it asks again.
+Value *Transform::search(Value *count, const SliceLowering::Current &current) {
+  Value *furthest = number(0), *any = number(0);
+  for (const Access &access : decision_.accesses) {
+    auto [address, length] = walked(access, number(0), count, current);
+    auto [all, allLength] = walked(access, number(0), total_, current);
+    Value *answer = interface_.call(builder_, table_, Call::LoopSearch, {state_, address, length, count, all, allLength, total_});
+    any = builder_.CreateOr(any, answer);
+    Value *ahead = builder_.CreateSelect(builder_.CreateICmpEQ(answer, number(later)), number(0), answer);
+    furthest = builder_.CreateBinaryIntrinsic(Intrinsic::umax, furthest, ahead);
+  }
+  answer_ = builder_.CreateBinaryIntrinsic(Intrinsic::umin, furthest, number(furthestAhead));
+  return builder_.CreateIsNotNull(any);
+}
+
+// What those iterations walk of one array: from where on, and how many bytes.
+std::pair<Value *, Value *> Transform::walked(const Access &access, Value *from, Value *count, const SliceLowering::Current &current) {
   Value *address, *length;
   if (access.pattern == Pattern::Gather) {
     const SCEV *base = analyses_.evolution.getPointerBase(access.address);
@@ -231,7 +245,7 @@ Value *Transform::begin(const Access &access, Value *from, Value *count, const S
     length = difference(end, address);
     length = builder_.CreateBinaryIntrinsic(Intrinsic::smax, length, number(0));
   }
-  return interface_.call(builder_, table_, Call::LoopBegin, {state_, address, length, count});
+  return {address, length};
 }
 
 // The lowest byte of an iteration's part of a walk, or the end of it. `current`: of the iteration that is about to begin, else one that is ahead of it.
@@ -379,10 +393,9 @@ void Transform::fetchRanges(const Access &access, Value *from, Value *to) {
   // Freeze: a condition depends on them.
   Value *begins = builder_.CreateFreeze(position(access, iteration, false)), *ends = builder_.CreateFreeze(position(access, iteration, true));
   // A range of nothing may have a length like -1, or like 2^32 - 1 where its loop counts in 32 bits, and indices out of order any; of a range that is
-  // long without them, and whose loop is entered in each iteration, the beginning is fetched.
+  // long and is walked the beginning is fetched.
   Value *length = difference(ends, begins);
-  bool isWalked = !access.end && analyses_.dominators.dominates(access.holder->getLoopPreheader(), loop_.getLoopLatch());
-  if (access.loads.empty() && isWalked) ends = builder_.CreateSelect(builder_.CreateICmpSGE(length, number(rangeMax)), builder_.CreatePtrAdd(begins, number(rangeMax - 1)), ends);
+  if (access.isWalked) ends = builder_.CreateSelect(builder_.CreateICmpSGE(length, number(rangeMax)), builder_.CreatePtrAdd(begins, number(rangeMax - 1)), ends);
   ends = builder_.CreateSelect(builder_.CreateICmpULT(difference(ends, begins), number(rangeMax)), ends, begins);
   Value *follows = builder_.CreateAnd(builder_.CreateICmpULE(difference(begins, end), number(page)),
                                       builder_.CreateICmpULT(difference(end, start), number(rangeMax)));

@@ -6,7 +6,7 @@
 //!   evict      ──► evictor: first victims, now                        evict_soon: first victims, when frames are needed
 //!   keep       ──► no victim, as long as that is a quarter of the budget at most
 //!   overwrite  ──► marks on far pages: the thread's first write to one maps zeros, and loads nothing
-//!   loop_begin ──► how many iterations ahead a loop is to fetch: a round trip at its own pace
+//!   loop_begin ──► how many iterations ahead a loop is to fetch: a round trip at its own pace; of one that may end early, loop_search
 //! ```
 //!
 //! A hint looks at page states and puts a word into a ring: no lock, no call of the kernel but the one that wakes a sleeping thread. So
@@ -49,7 +49,7 @@ const WORTH_TIMES: u64 = 2;
 /// So many addresses are a sample.
 const LOOKED_MIN: u64 = 256;
 /// Of the questions of a loop that is not worth hints, one in so many is answered as if it were. A prime above the number of questions that a loop
-/// asks at a time, in one order, two for each array at most: so each of them has its turn.
+/// asks at a time, in one order, one for each array: so each of them has its turn.
 const PROBE_EVERY: u64 = 31;
 /// A loop that is not worth hints is tried again before its turn when so much more of its range is far, in [`SAMPLES`] parts of it.
 const FURTHER: u64 = 8;
@@ -62,6 +62,20 @@ const FAR: u64 = 1 << 1;
 const ASKED: u64 = 1 << 8;
 /// In `LoopState::pages`: of the far pages since the last verdict, those before the run that is under way.
 const BEFORE: u64 = 1 << 32;
+
+/// The answer of [`Hints::loop_search`] where hints may be worth it for what comes later alone.
+pub const LATER: u64 = u64::MAX;
+
+/// Bytes that a loop will touch.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct LoopRange {
+    /// Of the lowest one.
+    pub address: usize,
+    /// How many; 0: where they will be is not known.
+    pub len: usize,
+    /// About so many touch them.
+    pub iterations: u64,
+}
 
 /// What is kept for a loop, in its own memory: `state` of `struct hinterland_loop`. Several threads may run it.
 #[repr(C)]
@@ -379,18 +393,22 @@ impl Hints {
         u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// A loop begins that will touch `len` bytes from `address` on in about so many iterations; no bytes: where it will be is not known, and it is
-    /// hinted until it has turned out not to be worth it. How many iterations ahead it is to fetch; 0: nothing of it is far, the prefetcher follows
-    /// it, or hardly anything that it named before was far.
-    pub fn loop_begin(
-        &self,
-        state: &LoopState,
-        site: HintSite<'_>,
-        (address, len): (usize, usize),
-        iterations: u64,
-    ) -> u64 {
-        let range = self.far_part(address, len);
-        let is_near = range.is_none() && len > 0;
+    /// A loop begins that will touch a range. How many iterations ahead it is to fetch; 0: nothing of it is far, the prefetcher follows it, or hardly
+    /// anything that it named before was far. Where the range is not known, it is hinted until it has turned out not to be worth it.
+    pub fn loop_begin(&self, state: &LoopState, site: HintSite<'_>, range: LoopRange) -> u64 {
+        self.begin(state, site, range, None)
+    }
+
+    /// A loop begins that may end early: it will touch `soon` until it asks again, by [`Hints::loop_begin`], and `all` if it goes on to its end. The
+    /// answer is the one to `soon`, unless that would be 0 and the one to `all` not: then it is [`LATER`], and the loop is to fetch nothing until it
+    /// asks again.
+    pub fn loop_search(&self, state: &LoopState, site: HintSite<'_>, soon: LoopRange, all: LoopRange) -> u64 {
+        self.begin(state, site, soon, Some(all).filter(|all| *all != soon))
+    }
+
+    fn begin(&self, state: &LoopState, site: HintSite<'_>, soon: LoopRange, all: Option<LoopRange>) -> u64 {
+        let whole = all.unwrap_or(soon);
+        let is_near = whole.len > 0 && self.far_part(whole.address, whole.len).is_none();
         if is_near || self.driver.is_traced || self.pages.gate.is_escaped() {
             return 0;
         }
@@ -402,26 +420,39 @@ impl Hints {
         }
         let (_, site) = self.row_of(site);
         let is_followed = self.driver.follows_steps && state.walk.load(Relaxed) & IN_STEPS != 0;
-        if is_followed || !self.is_tried(state, range, iterations) {
+        let is_tried = !is_followed && (!state.is_given_up() || self.is_further(state, whole));
+        let answer = if is_tried && self.is_far(soon) {
+            self.distance(state, soon)
+        } else if is_tried && all.is_some_and(|all| self.is_far(all)) {
+            LATER
+        } else {
+            0
+        };
+        if answer == 0 {
             site.plain_runs.fetch_add(1, Relaxed);
             row.hint_plain_loops.fetch_add(1, Relaxed);
             return 0;
         }
-        let bytes = len as u64 / iterations.max(1);
-        let distance = self.distance(state, bytes).min(iterations.max(1));
-        site.distance.store(distance, Relaxed);
+        if answer != LATER {
+            site.distance.store(answer, Relaxed);
+        }
         state.thread.store(thread::pointer() as u64, Relaxed);
         state.begun_ns.store(self.now_ns(), Relaxed);
         state.stalled_ns.store(row.stall_ns.load(Relaxed), Relaxed);
         state.begin_run();
-        distance
+        answer
     }
 
-    /// Whether hints may be worth it for a range of pages; `None`: for pages anywhere.
-    fn is_tried(&self, state: &LoopState, range: Option<(u32, u32)>, iterations: u64) -> bool {
-        let Some(range) = range else { return !state.is_given_up() };
-        let is_further = || iterations >= LONG_RUN && state.is_further(self.far_samples(range));
-        (!state.is_given_up() || is_further()) && self.samples(range).any(|is_far| is_far)
+    /// Of a loop that is given up: whether it is tried again, because so much more of a range is far.
+    fn is_further(&self, state: &LoopState, range: LoopRange) -> bool {
+        let pages = self.far_part(range.address, range.len).filter(|_| range.iterations >= LONG_RUN);
+        pages.is_some_and(|pages| state.is_further(self.far_samples(pages)))
+    }
+
+    /// Whether some of a range may be far; so it is where the range is not known.
+    fn is_far(&self, range: LoopRange) -> bool {
+        let pages = self.far_part(range.address, range.len);
+        range.len == 0 || pages.is_some_and(|pages| self.samples(pages).any(|is_far| is_far))
     }
 
     /// Of the pages of a range that are looked at: whether each is not mapped, and has content.
@@ -438,11 +469,12 @@ impl Hints {
         far * u64::from(SAMPLES) / all.max(1)
     }
 
-    /// Iterations in a round trip, of a loop that passes so many bytes in each.
-    fn distance(&self, state: &LoopState, bytes: u64) -> u64 {
+    /// Iterations in a round trip, at most those of the range; at least 1.
+    fn distance(&self, state: &LoopState, range: LoopRange) -> u64 {
         let (one_ns, page_ns) = (self.driver.one_ns.load(Relaxed), self.driver.page_ns.load(Relaxed));
         let round_trip_ns = one_ns + self.read_ahead.hints_wait_ns() + BATCH_PAGES * page_ns;
-        let bytes = bytes.clamp(PAGE_BYTES as u64 / 64, PAGE_BYTES as u64);
+        let iterations = range.iterations.max(1);
+        let bytes = (range.len as u64 / iterations).clamp(PAGE_BYTES as u64 / 64, PAGE_BYTES as u64);
         // It cannot be faster than its pages come.
         let least_ps = ITERATION_PS_MIN.max(page_ns.saturating_mul(1000) * bytes / PAGE_BYTES as u64);
         let iteration_ps = match state.iteration_ps.load(Relaxed) {
@@ -455,7 +487,7 @@ impl Hints {
         };
         let room = self.local.account.budget().0 / FETCH_PART / 2;
         let most = room.saturating_mul(PAGE_PARTS) / parts.max(1);
-        (round_trip_ns.saturating_mul(1000) / iteration_ps.max(1)).min(most).max(1)
+        (round_trip_ns.saturating_mul(1000) / iteration_ps.max(1)).min(most).clamp(1, iterations)
     }
 
     /// A loop for which something was far has ended, after so many iterations; none where it was left in the first one, or has fetched nothing.

@@ -83,7 +83,7 @@ pub use config::Config;
 pub use decisions::Decisions;
 pub use evict_hints::Leave;
 pub use fault_path::{FATAL_EXIT_CODE, FaultPath};
-pub use hints::{HintSite, Hints, LoopState};
+pub use hints::{HintSite, Hints, LATER, LoopRange, LoopState};
 pub use interval::{InForce, IntervalMode};
 pub use kernel::Kernel;
 pub use pager::Pager;

@@ -139,7 +139,7 @@ struct hinterland_loop {
 
 /* For compiled code: constant, and lives as long as the process. */
 struct hinterland_hints {
-    /* 1, and the size of this structure. */
+    /* 1, and the size of this structure: in a library that is older than this header the last functions may be missing. */
     uint32_t version, bytes;
     /* The functions above. */
     void (*fetch)(const void *address, size_t length);
@@ -160,6 +160,12 @@ struct hinterland_hints {
     void (*loop_fetch)(struct hinterland_loop *loop, const void *address, size_t length);
     void (*loop_fetchv)(struct hinterland_loop *loop, const void *const *addresses, size_t count, size_t length);
     void (*loop_evict)(struct hinterland_loop *loop, const void *address, size_t length, int soon);
+    /* Instead of loop_begin at the entry of a loop that may end early, which is to ask for a part of its iterations at a time: for the first part,
+     * as there, and for `all_length` bytes from `all` on in `all_iterations`, which it will touch if it goes on to its end. Returns what loop_begin
+     * would for the first part, or UINT64_MAX: for that it would be 0, and not for all. Then the hinted body is to fetch nothing until it asks
+     * again, by loop_begin. */
+    uint64_t (*loop_search)(struct hinterland_loop *loop, const void *address, uint64_t length, uint64_t iterations, const void *all,
+                            uint64_t all_length, uint64_t all_iterations);
 };
 
 /* The table of a version; a null pointer where the runtime does not know it, or where there is none. */

@@ -3,6 +3,7 @@
  * hints walk PAGES ROUNDS AHEAD    pages in a random order, each fetched AHEAD of its use (0: no hints)
  * hints high PAGES ROUNDS AHEAD    the same above 8 TiB that are reserved first, as MariaDB does
  * hints loop PAGES ROUNDS AHEAD    as walk, by the table of compiled code; AHEAD is not used
+ * hints search PAGES ROUNDS FEW    what a loop that may end early learns: it begins with FEW pages
  * hints useless PAGES ROUNDS AHEAD as walk, but what is fetched is not what is used
  * hints evict PAGES ROUNDS SOON    each page is given up behind its use, in order
  * hints keep PAGES ROUNDS SHARE    the first 1/SHARE of the pages is kept, the others are walked
@@ -151,6 +152,24 @@ static uint64_t walk_loop(void) {
     return sum;
 }
 
+static void ask(uint64_t few, uint64_t all) {
+    static struct hinterland_loop search = {.name = "search hints.c:155:5"};
+    const struct hinterland_hints *hints = hinterland_hints(1);
+    uint64_t ahead = hints ? hints->loop_search(&search, memory, few * PAGE, few, memory, all * PAGE, all) : 0;
+    const char *said = !ahead ? "near" : ahead == UINT64_MAX ? "later" : ahead <= few ? "far" : "WRONG";
+    printf("of %llu and %llu pages: %s\n", (unsigned long long)few, (unsigned long long)all, said);
+}
+
+/* The first pages have left, and come back. */
+static uint64_t search(void) {
+    uint64_t sum = 0;
+    ask(argument, pages);
+    for (uint64_t page = 0; page < argument; page++) sum += work(page);
+    ask(argument, pages);
+    ask(argument, argument);
+    return sum;
+}
+
 static uint64_t walk_behind(void) {
     uint64_t sum = 0;
     for (uint64_t page = 0; page < pages; page++) {
@@ -253,8 +272,11 @@ static void hint_loop(uint64_t *state, void *freed, int depth) {
     const struct hinterland_hints *hints = hinterland_hints(1);
     struct hinterland_loop *of = draw(state) % 64 ? &loops[draw(state) % 64] : NULL;
     if (!hints) return;
-    uint64_t iterations = any_count(state), ahead = hints->loop_begin(of, any_address(state, freed), any_length(state), iterations);
-    if (ahead > (iterations ? iterations : 1)) wrong(ahead);
+    uint64_t iterations = any_count(state), is_search = draw(state) % 2, ahead;
+    void *from = any_address(state, freed), *all = any_address(state, freed);
+    if (is_search) ahead = hints->loop_search(of, from, any_length(state), iterations, all, any_length(state), any_count(state));
+    else ahead = hints->loop_begin(of, from, any_length(state), iterations);
+    if (ahead > (iterations ? iterations : 1) && !(is_search && ahead == UINT64_MAX)) wrong(ahead);
     for (uint64_t at = draw(state) % 4; at; at--) {
         const void *several[] = {any_address(state, freed), any_address(state, freed), any_address(state, freed)};
         switch (draw(state) % 5) {
@@ -359,6 +381,7 @@ int main(int argc, char **argv) {
             if (!strcmp(mode, "walk") || !strcmp(mode, "high")) sum += walk(0);
             else if (!strcmp(mode, "useless")) sum += walk(1);
             else if (!strcmp(mode, "loop")) sum += walk_loop();
+            else if (!strcmp(mode, "search")) sum += search();
             else if (!strcmp(mode, "evict")) sum += walk_behind();
             else if (!strcmp(mode, "keep")) sum += walk_beside();
             else if (!strcmp(mode, "overwrite")) sum += overwrite(round);

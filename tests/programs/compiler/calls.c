@@ -11,7 +11,7 @@
 
 #define KERNEL __attribute__((noinline)) static
 #define CALLEE __attribute__((noinline)) static
-enum { PAGE = 4096, COUNT = 100000, WEIGHTS = 30, ROW = 640, ROWS = 6000 };
+enum { PAGE = 4096, COUNT = 100000, WEIGHTS = 30, ROW = 640, ROWS = 6000, LONG_ROWS = 20, COLUMNS = 265, APART = 1 << 15, NEXT = 3 * PAGE / 8 };
 
 struct item {
     uint64_t key, seen;
@@ -191,6 +191,59 @@ KERNEL double again(const double *values, long rows, long length) {
     return sum;
 }
 
+/* Of rows that are longer than 64 MiB the beginning is fetched. */
+CALLEE double column(const double *from, long count, long apart) {
+    double sum = 0;
+    for (long i = 0; i < count; i++) sum += from[i * apart];
+    return sum;
+}
+
+KERNEL double wide(const double *matrix, long rows, long columns, long apart) {
+    double sum = 0;
+    for (long i = 0; i < rows; i++) sum += column(matrix + i * NEXT, columns, apart);
+    return sum;
+}
+
+KERNEL double wide_loaded(const double *matrix, const int *starts, const unsigned short *lengths, long rows, long apart) {
+    double sum = 0;
+    for (long i = 0; i < rows; i++) sum += column(matrix + starts[i], lengths[i], apart);
+    return sum;
+}
+
+/* But not of such that are not walked in each iteration, or whose length is not there yet. */
+KERNEL double wide_chosen(const double *matrix, const int *starts, long rows, long columns, long apart) {
+    double sum = 0;
+    for (long i = 0; i < rows; i++)
+        if (starts[i] % (2 * NEXT) == 0) sum += column(matrix + i * NEXT, columns, apart);
+    return sum;
+}
+
+KERNEL double wide_written(const double *matrix, int *starts, int *lengths, long rows, long apart) {
+    double sum = 0;
+    for (long i = 0; i < rows; i++) {
+        sum += column(matrix + starts[i], lengths[i], apart);
+        lengths[i] = 0;
+    }
+    return sum;
+}
+
+/* A length below 0 is none, whatever it would be as an unsigned one; nor is one of 0, less one. */
+KERNEL void wide_empty(double *matrix, long rows, int length) {
+    for (long i = 0; i < rows; i++) fill(matrix + i * NEXT, length, 1);
+}
+
+CALLEE double every_other(const double *at, unsigned count) {
+    double sum = 0;
+    for (; count; count--, at += 2) sum += *at;
+    return sum;
+}
+
+KERNEL double wide_none(const double *matrix, long rows, unsigned length) {
+    double sum = 0;
+    for (long i = 0; i < rows; i++) sum += every_other(matrix + i * NEXT, length);
+    return sum;
+}
+
 static void *pages(size_t bytes) {
     size_t whole = (bytes + PAGE - 1) / PAGE * PAGE;
     void *object = aligned_alloc(PAGE, whole);
@@ -207,7 +260,8 @@ int main(int argc, char **argv) {
     static const char *const of_rows[] = {"lines", "ragged", "counted", "corners", "filled", "through", "recursive", "until", "again"};
     int is_row = 0;
     for (size_t i = 0; i < sizeof of_rows / sizeof *of_rows; i++) is_row |= !strcmp(which, of_rows[i]);
-    long count = is_row ? 0 : COUNT;
+    int is_long = !strncmp(which, "wide", 4);
+    long count = is_row || is_long ? 0 : COUNT;
     struct item *items = pages((size_t)count * sizeof *items);
     int *places = pages((size_t)count * sizeof *places);
     struct item **pointers = pages((size_t)count * sizeof *pointers);
@@ -218,7 +272,7 @@ int main(int argc, char **argv) {
         pointers[i] = &items[places[i]];
     }
     double sum = 0;
-    if (!is_row && strcmp(which, "smooth")) watch("items", items, COUNT * sizeof *items);
+    if (!is_row && !is_long && strcmp(which, "smooth")) watch("items", items, COUNT * sizeof *items);
     if (!strcmp(which, "each")) {
         sum = each(items, COUNT);
     } else if (!strcmp(which, "some")) {
@@ -258,6 +312,26 @@ int main(int argc, char **argv) {
         if (!strcmp(which, "recursive")) sum = recursive(matrix, ROWS, length);
         if (!strcmp(which, "until")) sum = until(matrix, starts, lengths, ROWS);
         if (!strcmp(which, "again")) sum = again(matrix, length / 10, length * ROWS / 50);
+    } else if (is_long) {
+        volatile long rows = LONG_ROWS, columns = COLUMNS, apart = APART;
+        volatile int below = -1, none = 0;
+        size_t bytes = sizeof(double) * COLUMNS * APART;
+        double *matrix = aligned_alloc(PAGE, bytes);
+        int *starts = pages(sizeof *starts * LONG_ROWS), *written = pages(sizeof *written * LONG_ROWS);
+        unsigned short *lengths = pages(sizeof *lengths * LONG_ROWS);
+        for (long i = 0; i < LONG_ROWS; i++) {
+            starts[i] = (int)(i * 7 % LONG_ROWS * NEXT);
+            lengths[i] = (unsigned short)columns;
+            written[i] = (int)columns;
+            for (long j = 0; j < COLUMNS; j++) matrix[i * NEXT + j * APART] = (double)((i + j) % 17);
+        }
+        watch("matrix", matrix, bytes);
+        if (!strcmp(which, "wide")) sum = wide(matrix, rows, columns, apart);
+        if (!strcmp(which, "wide_loaded")) sum = wide_loaded(matrix, starts, lengths, rows, apart);
+        if (!strcmp(which, "wide_chosen")) sum = wide_chosen(matrix, starts, rows, columns, apart);
+        if (!strcmp(which, "wide_written")) sum = wide_written(matrix, starts, written, rows, apart);
+        if (!strcmp(which, "wide_empty")) wide_empty(matrix, rows, below);
+        if (!strcmp(which, "wide_none")) sum = wide_none(matrix, rows, (unsigned)none);
     } else if (!strcmp(which, "smooth")) {
         double *values = pages(sizeof *values * COUNT);
         for (long i = 0; i < COUNT; i++) values[i] = (double)(i % 17);

@@ -1,9 +1,10 @@
 /* Preloaded, stands in for Hinterland: a table of hints that notes what compiled code asks for, and whether it is true.
  *
  * Pages of a watched object are not accessible before their first touch, and not after an eviction: so each touch that comes before
- * its fetch, and each one of a page that was given up, is seen. With HINTED_TOTAL it says at the end how many loops have begun. HINTED_DISTANCE is what loop_begin answers: one number after the other, each
- * until a loop says that it ends, and then the first again. With HINTED_FAR=FROM-TO it answers 0 where it finds none of these pages of the first watched
- * object in a range, of which it looks at 64 pages that exist, evenly spread, as the runtime does. */
+ * its fetch, and each one of a page that was given up, is seen. With HINTED_TOTAL it says at the end how many questions loops have asked.
+ * HINTED_DISTANCE is what loop_begin and loop_search answer: one number after the other, each until a loop says that it ends, and then the first
+ * again; `later`: nothing is far but what comes later in a search. With HINTED_FAR=FROM-TO these pages alone of the first watched object are far, if
+ * they are among those of a range that it looks at: 64 that exist, evenly spread, as in the runtime. With HINTED_OLDER there is no loop_search. */
 #define _GNU_SOURCE
 #include "recorder.h"
 #include <signal.h>
@@ -143,16 +144,35 @@ static int has_far(uintptr_t address, uint64_t bytes) {
     return 0;
 }
 
-static uint64_t loop_begin(struct hinterland_loop *loop, const void *address, uint64_t bytes, uint64_t iterations) {
-    (void)iterations;
-    if (!loop->name || !strchr(loop->name, ':') || loop->state[0]) abort();
-    begins++;
+/* The distance whose turn it is. */
+static const char *turn(void) {
     const char *distances = getenv("HINTED_DISTANCE"), *distance = distances;
     for (unsigned i = 0; distance && i < ends; i++) {
         distance = strchr(distance, ',');
         distance = distance ? distance + 1 : distances;
     }
-    return distance && has_far((uintptr_t)address, bytes) ? strtoull(distance, NULL, 10) : 0;
+    return distance ? distance : "0";
+}
+
+static void asked(const struct hinterland_loop *loop) {
+    if (!loop->name || !strchr(loop->name, ':') || loop->state[0]) abort();
+    begins++;
+}
+
+static uint64_t loop_begin(struct hinterland_loop *loop, const void *address, uint64_t bytes, uint64_t iterations) {
+    (void)iterations;
+    asked(loop);
+    return has_far((uintptr_t)address, bytes) ? strtoull(turn(), NULL, 10) : 0;
+}
+
+static uint64_t loop_search(struct hinterland_loop *loop, const void *address, uint64_t bytes, uint64_t iterations, const void *all,
+                            uint64_t all_bytes, uint64_t all_iterations) {
+    (void)iterations, (void)all_iterations;
+    asked(loop);
+    const char *distance = turn();
+    if (*distance == 'l') return UINT64_MAX;
+    if (*distance == '0' || has_far((uintptr_t)address, bytes)) return strtoull(distance, NULL, 10);
+    return has_far((uintptr_t)all, all_bytes) ? UINT64_MAX : 0;
 }
 
 static void loop_end(struct hinterland_loop *loop, uint64_t iterations) {
@@ -167,14 +187,15 @@ __attribute__((destructor)) static void total(void) {
 static void unused(void) { abort(); }
 
 const void *hinterland_hints(uint32_t version) {
-    static void (*const hints[13])(void) = {
+    static void (*const hints[14])(void) = {
         unused, unused, unused, unused, unused, unused, (void (*)(void))overwrite, unused, (void (*)(void))loop_begin, (void (*)(void))loop_end,
-        (void (*)(void))fetch, (void (*)(void))fetchv, (void (*)(void))evict,
+        (void (*)(void))fetch, (void (*)(void))fetchv, (void (*)(void))evict, (void (*)(void))loop_search,
     };
     static struct {
         uint32_t version, bytes;
-        void (*calls[13])(void);
+        void (*calls[14])(void);
     } table = {1, sizeof table, {0}};
     memcpy(table.calls, hints, sizeof hints);
+    if (getenv("HINTED_OLDER")) table.bytes -= sizeof *table.calls, table.calls[13] = unused;
     return version == 1 ? &table : NULL;
 }

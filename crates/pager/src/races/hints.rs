@@ -4,7 +4,7 @@ use super::{FORKS, For, Stage, compressed, on, on_both_kernel_paths, on_both_pat
 use crate::hint_ring::Run;
 use crate::points::Point;
 use crate::state::Entry;
-use crate::{FATAL_EXIT_CODE, FaultPath, HintSite, Leave, State};
+use crate::{FATAL_EXIT_CODE, FaultPath, HintSite, LATER, Leave, LoopRange, LoopState, State};
 use hinterland_policy::{Prefetch, TapeBatch};
 use hinterland_units::{PAGE_BYTES, PageNo};
 use std::sync::Arc;
@@ -47,6 +47,34 @@ fn a_hinted_page_comes_without_a_fault_of_the_program() {
         let row = stage.pager.row();
         assert_eq!((row.major_faults.load(Relaxed) - before, stage.loaded_pages()), (0, 1));
         assert_eq!(row.hint_fetched_pages.load(Relaxed), 1);
+    });
+}
+
+/// What a loop begins with is looked at page by page, so that none is missed; all of a long range only here and there.
+#[test]
+fn a_search_learns_by_one_question_whether_its_beginning_is_far_or_what_may_follow() {
+    on_both_paths(|stage| {
+        // SAFETY: a state consists of atomics, which are valid when zero.
+        let state: LoopState = unsafe { std::mem::zeroed() };
+        let ask = |few: u32, all: u32| {
+            let range = |pages: u32| LoopRange {
+                address: stage.pager.address(PAGE),
+                len: pages as usize * PAGE_BYTES,
+                iterations: u64::from(pages),
+            };
+            stage.pager.hints().loop_search(&state, SITE, range(few), range(all))
+        };
+        let (soon, later) = (PageNo(PAGE.0 + 5), PageNo(PAGE.0 + 660));
+        stage.send_far(later, 21);
+        assert_eq!([ask(16, 640), ask(16, 16), ask(16, 704)], [0, 0, LATER]);
+        stage.send_far(soon, 21);
+        assert!((1..=16).contains(&ask(16, 704)), "a page that is not among the samples of all");
+        assert!((1..=16).contains(&ask(16, 16)));
+        for page in [soon, later] {
+            stage.check(page, 21);
+            stage.wait_for(page, State::Resident);
+        }
+        assert_eq!(ask(16, 704), 0);
     });
 }
 

@@ -10,7 +10,7 @@ use crate::slot::SwapCached;
 use crate::state::State;
 use crate::sys::mem;
 use crate::sys::simulated::{Current, current};
-use crate::{FaultPath, HintSite, Leave, LoopState, PinAccess};
+use crate::{FaultPath, HintSite, LATER, Leave, LoopRange, LoopState, PinAccess};
 use hinterland_backend::{Backend, LoadItem, Priority};
 use hinterland_paging::Urgency;
 use hinterland_testkit::Rng;
@@ -316,8 +316,12 @@ impl Program {
         let state = &self.loops[self.random.index(2)];
         let site = HintSite { key: 4 + self.random.below(2), name: &|| "a loop".into() };
         let iterations = [0, 1, u64::from(run.count), u64::MAX][self.random.index(4)];
-        let ahead = hints.loop_begin(state, site, self.any_bytes(run), iterations);
-        if ahead > iterations.max(1) {
+        let (soon, all) = (self.any_range(run, iterations), self.any_range(run, u64::MAX));
+        let ahead = match self.random.below_u32(2) {
+            0 => hints.loop_begin(state, site, soon),
+            _ => hints.loop_search(state, site, soon, all),
+        };
+        if ahead > iterations.max(1) && ahead != LATER {
             self.current.fail(format!("a loop of {iterations} iterations is to fetch {ahead} ahead"));
         }
         for page in run.pages() {
@@ -332,6 +336,11 @@ impl Program {
             hints.evict(address, len, if self.random.below(2) == 0 { Leave::Now } else { Leave::Soon });
         }
         hints.loop_end(state, site, [0, iterations][self.random.index(2)]);
+    }
+
+    fn any_range(&mut self, run: Run, iterations: u64) -> LoopRange {
+        let (address, len) = self.any_bytes(run);
+        LoopRange { address, len, iterations }
     }
 
     /// The bytes of a run, or others of which a program might speak.

@@ -7,7 +7,9 @@
 use crate::traced;
 use hinterland_abi::ProcessRow;
 use hinterland_backend::{Backend, CodecName, Compressed, Recompression, Reference};
-use hinterland_pager::{Config, Decisions, FaultPath, HintSite, Kernel, Leave, LoopState, Pager, PinAccess, State};
+use hinterland_pager::{
+    Config, Decisions, FaultPath, HintSite, Kernel, LATER, Leave, LoopRange, LoopState, Pager, PinAccess, State,
+};
 use hinterland_policy::tape::{PageSet, SetSource, TapeArrival, TapeDeparture, TapeLookahead, TapeSource, ThreadTape};
 use hinterland_policy::{Arbiter, EvictionPolicy, Granularity};
 use hinterland_sys::mem::OwnMemory;
@@ -137,7 +139,7 @@ fn hint(arena: &Arena, loops: &[LoopState], random: &mut Rng) {
     let site = HintSite { key: 1 + u64::from(random.below_u32(40)), name: &|| "here".into() };
     let of = &loops[random.below_u32(2) as usize];
     let addresses = [address, bytes_somewhere(arena, random).0, bytes_somewhere(arena, random).0];
-    match random.below_u32(10) {
+    match random.below_u32(11) {
         0..3 => hints.fetch_all(site, addresses.into_iter(), length),
         3 => hints.evict(address, length % (64 * PAGE_BYTES), Leave::Now),
         4 => hints.evict(address, length % (64 * PAGE_BYTES), Leave::Soon),
@@ -146,8 +148,15 @@ fn hint(arena: &Arena, loops: &[LoopState], random: &mut Rng) {
         7 => hints.loop_fetch(of, site, addresses.into_iter(), length),
         8 => {
             let iterations = random.next_u64() % 10_000;
-            let ahead = hints.loop_begin(of, site, (address, length), iterations);
+            let ahead = hints.loop_begin(of, site, LoopRange { address, len: length, iterations });
             assert!(ahead <= iterations.max(1), "{ahead} of {iterations}");
+        }
+        9 => {
+            let iterations = random.next_u64() % 10_000;
+            let (soon, (all, len)) = (LoopRange { address, len: length, iterations }, bytes_somewhere(arena, random));
+            let all = LoopRange { address: all, len, iterations: random.next_u64() };
+            let ahead = hints.loop_search(of, site, soon, all);
+            assert!(ahead <= iterations.max(1) || ahead == LATER, "{ahead} of {iterations}");
         }
         _ => hints.loop_end(of, site, random.next_u64() % 10_000),
     }

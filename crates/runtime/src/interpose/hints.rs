@@ -6,7 +6,7 @@
 use super::{thread_exit, with_caller};
 use crate::caller;
 use hinterland_abi::SITE_NAME_BYTES;
-use hinterland_pager::{HintSite, Hints, Leave, LoopState};
+use hinterland_pager::{HintSite, Hints, Leave, LoopRange, LoopState};
 use libc::{c_char, c_int, c_uint, c_void};
 use std::mem::offset_of;
 
@@ -57,10 +57,11 @@ pub struct Table {
     loop_fetch: unsafe extern "C" fn(*mut Loop, *const c_void, usize),
     loop_fetchv: unsafe extern "C" fn(*mut Loop, *const *const c_void, usize, usize),
     loop_evict: unsafe extern "C" fn(*mut Loop, *const c_void, usize, c_int),
+    loop_search: unsafe extern "C" fn(*mut Loop, *const c_void, u64, u64, *const c_void, u64, u64) -> u64,
 }
 
 /// Part of the interface that compiled code is built against.
-const _: () = assert!(size_of::<Table>() == 8 + 13 * 8 && offset_of!(Loop, state) == 8 && size_of::<Loop>() == 72);
+const _: () = assert!(size_of::<Table>() == 8 + 14 * 8 && offset_of!(Loop, state) == 8 && size_of::<Loop>() == 72);
 
 static TABLE: Table = Table {
     version: VERSION,
@@ -79,6 +80,7 @@ static TABLE: Table = Table {
     loop_fetch,
     loop_fetchv,
     loop_evict,
+    loop_search,
 };
 
 /// The table, for code that was compiled for this version of it; null for others.
@@ -174,8 +176,26 @@ pub extern "C" fn hinterland_phase(_: c_uint) {
 unsafe extern "C" fn loop_begin(this: *mut Loop, address: *const c_void, length: u64, iterations: u64) -> u64 {
     // SAFETY: compiled code passes a loop of its own, which lives as long as that code and is shared by threads.
     let (Some(hints), Some(this)) = (hints(), unsafe { this.as_ref() }) else { return 0 };
-    let range = (address.addr(), usize::try_from(length).unwrap_or(usize::MAX));
-    hints.loop_begin(&this.state, this.site(&|| this.name()), range, iterations)
+    hints.loop_begin(&this.state, this.site(&|| this.name()), range(address, length, iterations))
+}
+
+unsafe extern "C" fn loop_search(
+    this: *mut Loop,
+    address: *const c_void,
+    length: u64,
+    iterations: u64,
+    all: *const c_void,
+    all_length: u64,
+    all_iterations: u64,
+) -> u64 {
+    // SAFETY: as in `loop_begin`.
+    let (Some(hints), Some(this)) = (hints(), unsafe { this.as_ref() }) else { return 0 };
+    let (soon, all) = (range(address, length, iterations), range(all, all_length, all_iterations));
+    hints.loop_search(&this.state, this.site(&|| this.name()), soon, all)
+}
+
+fn range(address: *const c_void, length: u64, iterations: u64) -> LoopRange {
+    LoopRange { address: address.addr(), len: usize::try_from(length).unwrap_or(usize::MAX), iterations }
 }
 
 unsafe extern "C" fn loop_end(this: *mut Loop, iterations: u64) {

@@ -5,7 +5,7 @@ use hinterland_tests::installation::PLUGIN;
 use hinterland_tests::launch::{Ended, Launch, c_program};
 use hinterland_tests::suite::{NamedTest, Once, Trial};
 use hinterland_tests::{places, skips, suite};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The tests of this file.
@@ -23,7 +23,9 @@ pub fn trials() -> Vec<Trial> {
     add("certain", no_llvm, Box::new(certain));
     add("left", no_llvm, Box::new(left));
     add("early", no_llvm, Box::new(early));
+    add("near", no_llvm, Box::new(near));
     add("calls", no_llvm, Box::new(calls));
+    add("long_rows", no_llvm, Box::new(long_rows));
     add("deep", no_llvm, Box::new(deep));
     add("fused", no_llvm, Box::new(fused));
     add("linked", no_lld, Box::new(linked));
@@ -361,31 +363,80 @@ fn calls(test: &str) -> Result<()> {
     each_case(test, "calls", "values", &[("smooth", 99)])
 }
 
+/// Rows of which a call walks more than 64 MiB: the beginning of each is fetched where it is certain that it is walked, and else nothing;
+/// nothing of one that has a length of 0, or below. Cases of `calls.c`.
+fn long_rows(test: &str) -> Result<()> {
+    let not_fetched = ["wide_chosen", "wide_written", "wide_empty", "wide_none"];
+    let cases = [("wide", 90), ("wide_loaded", 90)].into_iter().chain(not_fetched.map(|case| (case, 0)));
+    each_case(test, "calls", "matrix", &cases.collect::<Vec<_>>())?;
+    let program = hinted(test, "calls", &[])?;
+    for case in not_fetched {
+        let (_, report) = seen(&program, case, "500", None)?;
+        ensure!(number(&report, "begins")? > 0 && number(&report, "fetched")? == 0, "{case}: {report}");
+    }
+    Ok(())
+}
+
+/// What a hinted program prints under the recorder, and what that has seen; `far`: the pages of the watched object that are.
+fn seen(program: &Path, case: &str, distance: &str, far: Option<&str>) -> Result<(String, String)> {
+    let mut command = Command::new(program);
+    let recorder = c_program("compiler/recorder", &["-shared", "-fPIC"])?;
+    command.arg(case).env("LD_PRELOAD", recorder).env("HINTED_DISTANCE", distance);
+    command.envs(far.map(|far| ("HINTED_FAR", far)));
+    printed(&mut command).with_context(|| format!("{case}, {distance}"))
+}
+
+/// A figure of the recorder's.
+fn number(report: &str, name: &str) -> Result<u32> {
+    let is_there = |line: &&str| line.split(' ').any(|word| word == name);
+    let line = report.lines().find(is_there).with_context(|| format!("no {name}: {report}"))?;
+    Ok(line.split(' ').skip_while(|word| *word != name).nth(1).context("a number")?.parse()?)
+}
+
 /// A search that may end early is asked for as far as it has come: of what it begins with, and behind that as it goes on. Only some pages are far.
 fn early(test: &str) -> Result<()> {
     let program = hinted(test, "left", &[])?;
-    let recorder = c_program("compiler/recorder", &["-shared", "-fPIC"])?;
-    let seen = |case: &str, far: &str| -> Result<[u32; 3]> {
-        let mut command = Command::new(&program);
-        command.arg(case).env("LD_PRELOAD", &recorder).env("HINTED_DISTANCE", "500").env("HINTED_FAR", far);
-        let (_, report) = printed(&mut command)?;
-        let words: Vec<&str> = report.lines().next().context("a report")?.split(' ').collect();
-        let number = |name: &str| -> Result<u32> {
-            let at = words.iter().position(|word| *word == name).with_context(|| report.clone())?;
-            Ok(words.get(at + 1).context("a number")?.parse()?)
-        };
-        Ok([number("touched")?, number("ahead")?, number("fetched")?])
+    let pages = |case: &str, far: &str| -> Result<[u32; 3]> {
+        let (_, report) = seen(&program, case, "500", Some(far))?;
+        Ok([number(&report, "touched")?, number(&report, "ahead")?, number(&report, "fetched")?])
     };
     // It ends on its first page.
-    let [touched, _, fetched] = seen("early", "1000-8192")?;
+    let [touched, _, fetched] = pages("early", "1000-8192")?;
     ensure!((touched, fetched) == (1, 0), "{fetched} pages were fetched for nothing");
-    let [_, _, fetched] = seen("early", "0-16")?;
+    let [_, _, fetched] = pages("early", "0-16")?;
     ensure!((1..=16).contains(&fetched), "{fetched} pages");
     // It goes on to the end, which is far away.
-    let [touched, ahead, _] = seen("stepped", "1-16")?;
+    let [touched, ahead, _] = pages("stepped", "1-16")?;
     ensure!(touched > 8000 && (10..=40).contains(&ahead), "{ahead} pages, of which the first are far");
-    let [_, ahead, _] = seen("stepped", "1000-8192")?;
+    let [_, ahead, _] = pages("stepped", "1000-8192")?;
     ensure!(ahead * 10 > touched * 8, "{ahead} pages, of which all but the first are far");
+    Ok(())
+}
+
+/// A search asks one question for each array, and is as it was written where nothing of them is far. What else it asks it asks on its way.
+fn near(test: &str) -> Result<()> {
+    let (plain, program) = (c_program("compiler/left", &[])?, hinted(test, "left", &[])?);
+    let questions = |case: &str, distance: &str, far: &str| -> Result<[u32; 3]> {
+        let (expected, _) = printed(Command::new(&plain).arg(case))?;
+        let (output, report) = seen(&program, case, distance, Some(far))?;
+        ensure!(output == expected, "{case}, {distance}, {far}: {output}");
+        Ok([number(&report, "begins")?, number(&report, "ends")?, number(&report, "fetched")?])
+    };
+    for (case, arrays) in [("stepped", 1), ("early", 1), ("rows", 1), ("found", 2)] {
+        let asked = questions(case, "500", "8192-8193")?;
+        ensure!(asked == [arrays, 0, 0], "{case}: {asked:?}, nothing is far");
+    }
+    for far in ["0-8192", "1000-8192"] {
+        let asked = questions("early", "500", far)?;
+        ensure!(asked[..2] == [1, 1], "{far}: {asked:?}");
+    }
+    let mut older = Command::new(&program);
+    older.arg("early").env("LD_PRELOAD", c_program("compiler/recorder", &["-shared", "-fPIC"])?);
+    let (_, report) = printed(older.env("HINTED_DISTANCE", "500").env("HINTED_OLDER", "1"))?;
+    ensure!(number(&report, "begins")? == 0, "a library that has no such question: {report}");
+    // Only what comes later is far, each time that it asks.
+    let [begins, ends, fetched] = questions("stepped", "later", "0-8192")?;
+    ensure!(begins > 1 && begins == ends && fetched == 0, "{begins} questions, {ends} ends, {fetched} pages");
     Ok(())
 }
 
@@ -393,22 +444,14 @@ fn early(test: &str) -> Result<()> {
 /// touched after they were fetched.
 fn each_case(test: &str, program: &str, object: &str, cases: &[(&str, u32)]) -> Result<()> {
     let (plain, hinted) = (c_program(&format!("compiler/{program}"), &[])?, hinted(test, program, &[])?);
-    let recorder = c_program("compiler/recorder", &["-shared", "-fPIC"])?;
     for (case, least) in cases {
         let (expected, _) = printed(Command::new(&plain).arg(case))?;
         ensure!(printed(Command::new(&hinted).arg(case))?.0 == expected, "{case}: alone");
-        for distance in ["1", "500", "64,0"] {
-            let mut command = Command::new(&hinted);
-            command.arg(case).env("LD_PRELOAD", &recorder).env("HINTED_DISTANCE", distance);
-            let (output, report) = printed(&mut command).with_context(|| format!("{case}, {distance}"))?;
+        for distance in ["1", "500", "64,0", "later,64"] {
+            let (output, report) = seen(&hinted, case, distance, None)?;
             ensure!(output == expected, "{case}, {distance}: {output}, not {expected}");
-            let number = |name: &str| -> Result<u32> {
-                let line =
-                    report.lines().find(|line| line.split(' ').any(|word| word == name)).context(report.clone())?;
-                Ok(line.split(' ').skip_while(|word| *word != name).nth(1).context("a number")?.parse()?)
-            };
-            let (touched, ahead) = (number("touched")?, number("ahead")?);
-            let has_hints = *least == 0 || number("begins")? > 0;
+            let (touched, ahead) = (number(&report, "touched")?, number(&report, "ahead")?);
+            let has_hints = *least == 0 || number(&report, "begins")? > 0;
             let is_fetched = distance != "500" || u64::from(ahead) * 100 >= u64::from(touched) * u64::from(*least);
             ensure!(report.starts_with(object) && has_hints && is_fetched, "{case}, {distance}: {report}");
         }

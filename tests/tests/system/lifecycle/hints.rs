@@ -30,6 +30,7 @@ pub fn trials() -> Vec<Trial> {
     add("evicted".into(), skips::no_userfaultfd, Box::new(evicted));
     add("kept".into(), skips::no_userfaultfd, Box::new(kept));
     add("loops".into(), skips::no_userfaultfd, Box::new(loops));
+    add("searches".into(), skips::no_userfaultfd, Box::new(searches));
     add("versions".into(), skips::no_userfaultfd, Box::new(versions));
     let no_python = || skips::no_userfaultfd().or_else(no_python);
     add("python".into(), no_python, Box::new(python));
@@ -68,7 +69,9 @@ fn native() -> Result<()> {
     for flags in [&[][..], &["-no-pie", "-fno-pic"], &["-static"]] {
         let program = program(flags)?;
         let (loops, promises) = (["loop", "64", "2", "8"], ["overwrite", "64", "2", "8"]);
-        for words in [["walk", "64", "2", "8"], loops, promises, ["abuse", "64", "300", "1"]] {
+        for words in
+            [["walk", "64", "2", "8"], loops, ["search", "64", "1", "8"], promises, ["abuse", "64", "300", "1"]]
+        {
             let output = Command::new(&program).args(words).output()?;
             let printed = String::from_utf8_lossy(&output.stdout).into_owned();
             ensure!(output.status.success() && printed.contains("done"), "{flags:?} {words:?}: {printed}");
@@ -174,6 +177,17 @@ fn loops(name: &str) -> Result<()> {
         count(&ended, "hint_plain_loops")? == 3 && count(&ended, "hint_loops")? == 0,
         "a loop fetched what is local"
     );
+    Ok(())
+}
+
+/// A loop that may end early learns by one answer whether what it begins with is far, or only what may follow.
+fn searches(name: &str) -> Result<()> {
+    let ended = run(name, &["--prefetch", "none"], &["search", PAGES, "1", "8"])?;
+    for said in ["8 and 16384 pages: far", "8 and 16384 pages: later", "8 and 8 pages: near"] {
+        ended.expect(0, said)?;
+    }
+    let site = ended.stats()?["hint_sites"][0].clone();
+    ensure!(site["plain_runs"] == 1 && site["distance"].as_u64() <= Some(8), "{site}");
     Ok(())
 }
 

@@ -126,7 +126,7 @@ fn answered(test: &str) -> Result<()> {
         let builds = build(test, seed)?;
         let (expected, _) = printed(&mut Command::new(&builds.plain))?;
         ensure!(printed(&mut Command::new(&builds.hinted))?.0 == expected, "alone it prints something else");
-        for distances in [["1", "64,0,1000"], ["7", "1000000"]][(seed / 2 % 2) as usize] {
+        for distances in [["1", "64,0,1000", "later,3"], ["7", "1000000", "later,64,0"]][(seed / 2 % 2) as usize] {
             let mut command = Command::new(&builds.hinted);
             command.env("LD_PRELOAD", &recorder).env("HINTED_DISTANCE", distances);
             ensure!(printed(&mut command)?.0 == expected, "{distances}: it prints something else");
