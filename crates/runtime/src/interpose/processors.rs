@@ -104,16 +104,19 @@ pub unsafe extern "C" fn pthread_attr_setaffinity_np(
     unsafe { set(bytes, processors).unwrap_or_else(|| next(attributes, bytes, processors)) }
 }
 
-/// How many processors a traced program may take for its own.
-fn count() -> Option<usize> {
-    trace::processors().map(|processors| processors.count())
+/// What libc answers untraced to the question how many processors there are, from its answer `own` in this thread. It counts the machine's, which
+/// are no fewer than the program may take; or, in glibc 2.34 and musl, those that the thread may take: of a traced program, one.
+fn untraced(own: c_long) -> c_long {
+    let allowed = trace::processors().map(|processors| processors.count());
+    allowed.map_or(own, |count| own.max(c_long::try_from(count).unwrap_or(c_long::MAX)))
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn get_nprocs() -> c_int {
     let next = next!(get_nprocs: unsafe extern "C" fn() -> c_int);
     // SAFETY: the program's own call.
-    count().map_or_else(|| unsafe { next() }, |count| c_int::try_from(count).unwrap_or(c_int::MAX))
+    let own = unsafe { next() };
+    c_int::try_from(untraced(own.into())).unwrap_or(c_int::MAX)
 }
 
 unsafe extern "C" {
@@ -124,7 +127,7 @@ unsafe extern "C" {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sysconf(name: c_int) -> c_long {
-    let count = (name == libc::_SC_NPROCESSORS_ONLN).then(count).flatten();
     // SAFETY: the program's own call.
-    count.map_or_else(|| unsafe { libc_sysconf(name) }, |count| c_long::try_from(count).unwrap_or(c_long::MAX))
+    let own = unsafe { libc_sysconf(name) };
+    if name == libc::_SC_NPROCESSORS_ONLN { untraced(own) } else { own }
 }

@@ -350,15 +350,26 @@ fn exec(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// A traced program gets the number of processors that it has untraced, also one that was started by exec.
+/// A traced program gets the number of processors that it has untraced, also one that was started by exec, or that may take one alone.
 fn processors(name: &str) -> Result<()> {
     let program = c_program("processors", &[])?.display().to_string();
-    let native = String::from_utf8(Command::new(&program).output()?.stdout)?;
-    ensure!(native.matches("right").count() == 3, "natively {native}");
+    let native = |words: &[&str]| -> Result<String> {
+        let native = String::from_utf8(Command::new(words[0]).args(&words[1..]).output()?.stdout)?;
+        ensure!(native.matches("right").count() == 3, "natively {native}");
+        Ok(native)
+    };
+    let expected = native(&[&program])?;
     for line in [vec![program.as_str()], vec!["sh", "-c", &format!("exec {program}")]] {
-        let (ended, _) = trace(name, &[], &line)?;
-        ended.expect(0, &native)?;
+        trace(name, &[], &line)?.0.expect(0, &expected)?;
     }
+    let allowed = std::fs::read_to_string("/proc/self/status")?;
+    let allowed = allowed.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).context("processors")?;
+    let first = allowed.trim().split([',', '-']).next().context("a processor")?;
+    let alone = ["taskset", "-c", first];
+    let mut command = Command::new(alone[0]);
+    command.args(&alone[1..]).arg(places::launcher()?).args(["trace", "-o", "app.trace", "--", &program]);
+    let ended = Launch::of(&format!("{name}-alone"), command)?.run()?;
+    ended.expect(0, &native(&[&alone[..], &[&program]].concat())?)?;
     // Threads that set themselves to different ones are told so, and take turns on one all the same.
     trace(name, &[], &[program.as_str(), "set"])?.0.expect(0, &"1 together\n".repeat(4))?;
     Ok(())
