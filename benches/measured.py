@@ -123,7 +123,7 @@ class Kernel:
     """The kernel's swap, with the limit at which it takes as much RAM in all as a managed run did, and the better page cluster."""
 
     def __init__(self, subject: Subject, area: list, ours: dict) -> None:
-        self.subject, self.area, self.found = subject, area, {}
+        self.subject, self.area = subject, area
         if subject.meter.refusal or "failed" in ours:
             raise LeftOut(subject.meter.refusal or f"Hinterland's run failed: {ours['failed']}")
         self.wanted = ours["total_ram_peak_bytes"]

@@ -403,7 +403,7 @@ impl<Who: Copy> Link<Who> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// A page takes 100 ns, a request 1000 ns more.
@@ -411,7 +411,8 @@ mod tests {
         Link::new(&model(Duplex::Full))
     }
 
-    fn model(duplex: Duplex) -> LinkModel {
+    /// The same, of that kind.
+    pub(crate) fn model(duplex: Duplex) -> LinkModel {
         let model = LinkModel {
             name: "test".into(),
             latency_ns: 1_000,

@@ -408,8 +408,8 @@ impl Hints {
 
     fn begin(&self, state: &LoopState, site: HintSite<'_>, soon: LoopRange, all: Option<LoopRange>) -> u64 {
         let whole = all.unwrap_or(soon);
-        let is_near = whole.len > 0 && self.far_part(whole.address, whole.len).is_none();
-        if is_near || self.driver.is_traced || self.pages.gate.is_escaped() {
+        let whole_pages = self.far_part(whole.address, whole.len);
+        if whole.len > 0 && whole_pages.is_none() || self.driver.is_traced || self.pages.gate.is_escaped() {
             return 0;
         }
         let row = self.pages.row();
@@ -420,10 +420,11 @@ impl Hints {
         }
         let (_, site) = self.row_of(site);
         let is_followed = self.driver.follows_steps && state.walk.load(Relaxed) & IN_STEPS != 0;
-        let is_tried = !is_followed && (!state.is_given_up() || self.is_further(state, whole));
-        let answer = if is_tried && self.is_far(soon) {
+        let is_tried = !is_followed && (!state.is_given_up() || self.is_further(state, whole, whole_pages));
+        let soon_pages = || if all.is_some() { self.far_part(soon.address, soon.len) } else { whole_pages };
+        let answer = if is_tried && self.is_far(soon, soon_pages()) {
             self.distance(state, soon)
-        } else if is_tried && all.is_some_and(|all| self.is_far(all)) {
+        } else if is_tried && all.is_some() && self.is_far(whole, whole_pages) {
             LATER
         } else {
             0
@@ -443,15 +444,14 @@ impl Hints {
         answer
     }
 
-    /// Of a loop that is given up: whether it is tried again, because so much more of a range is far.
-    fn is_further(&self, state: &LoopState, range: LoopRange) -> bool {
-        let pages = self.far_part(range.address, range.len).filter(|_| range.iterations >= LONG_RUN);
+    /// Of a loop that is given up: whether it is tried again, because so much more of a range, of these far pages, is far.
+    fn is_further(&self, state: &LoopState, range: LoopRange, pages: Option<(u32, u32)>) -> bool {
+        let pages = pages.filter(|_| range.iterations >= LONG_RUN);
         pages.is_some_and(|pages| state.is_further(self.far_samples(pages)))
     }
 
-    /// Whether some of a range may be far; so it is where the range is not known.
-    fn is_far(&self, range: LoopRange) -> bool {
-        let pages = self.far_part(range.address, range.len);
+    /// Whether some of a range, of these far pages, may be far; so it is where the range is not known.
+    fn is_far(&self, range: LoopRange, pages: Option<(u32, u32)>) -> bool {
         range.len == 0 || pages.is_some_and(|pages| self.samples(pages).any(|is_far| is_far))
     }
 

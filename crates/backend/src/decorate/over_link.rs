@@ -206,6 +206,7 @@ impl<C: Clock> Backend for OverLink<C> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::modelled_link::tests::model;
     use crate::{Duplex, LinkShare, Reference};
     use hinterland_units::PAGE_BYTES;
     use std::cell::RefCell;
@@ -302,14 +303,7 @@ mod tests {
     #[test]
     fn what_is_stored_delays_loads_on_a_half_duplex_link_alone() {
         for (duplex, ns) in [(Duplex::Full, 1_100), (Duplex::Half, 2_100)] {
-            let model = LinkModel {
-                name: "test".into(),
-                latency_ns: 1_000,
-                bits_per_second: 327_680_000_000,
-                duplex,
-                share: LinkShare::Strict,
-            };
-            let far = OverLink::timed(reference(), model, ByHand::default());
+            let far = OverLink::timed(reference(), model(duplex), ByHand::default());
             let locations = stored(&far, 1);
             let begun = far.clock.now_ns();
             far.submit(stored_bytes(10, None), Direction::Out, Priority::Demand);

@@ -8,7 +8,6 @@ use crate::paging::process::in_words;
 use crate::rivals;
 use crate::rivals::cgroup::{Cgroup, Hierarchy};
 use crate::rivals::undo::{Changes, Guard};
-use crate::rivals::zram;
 use crate::worker::machine_seconds;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{Signal, kill};
@@ -303,14 +302,15 @@ struct Peaks {
 
 impl Peaks {
     fn look(&mut self, cgroup: &Cgroup, swap_to: Option<&SwapTo>) {
-        let zram = if swap_to == Some(&SwapTo::Zram) { zram::ram_bytes() } else { 0 };
+        let held = swap_to.map_or(0, SwapTo::held_bytes);
+        let zram = if swap_to == Some(&SwapTo::Zram) { held } else { 0 };
         // The group is there until the run has ended.
         if let Ok(charge) = cgroup.charge() {
             self.total = self.total.max(charge.without_file_cache() + zram);
             self.anonymous = self.anonymous.max(charge.anonymous_bytes);
         }
         self.zram = self.zram.max(zram);
-        self.swap = self.swap.max(swap_to.map_or(0, SwapTo::held_bytes));
+        self.swap = self.swap.max(held);
     }
 }
 

@@ -67,17 +67,24 @@ fn unless_gone(removed: std::io::Result<()>) -> std::io::Result<()> {
     }
 }
 
-/// Deletes the directory and what is in it; again while programs that are about to die write there.
-fn remove_directory(path: &Path) -> std::io::Result<()> {
+/// Attempts something until it succeeds, or fails with an error that does not `pass`, or has been attempted for [`DEATH_MAX`].
+fn while_it_passes(
+    passes: impl Fn(&std::io::Error) -> bool,
+    mut attempt: impl FnMut() -> std::io::Result<()>,
+) -> std::io::Result<()> {
     let start = Instant::now();
     loop {
-        match unless_gone(std::fs::remove_dir_all(path)) {
-            Err(e) if e.kind() == ErrorKind::DirectoryNotEmpty && start.elapsed() < DEATH_MAX => {
-                std::thread::sleep(PAUSE);
-            }
+        match attempt() {
+            Err(e) if passes(&e) && start.elapsed() < DEATH_MAX => std::thread::sleep(PAUSE),
             outcome => return outcome,
         }
     }
+}
+
+/// Deletes the directory and what is in it; again while programs that are about to die write there.
+fn remove_directory(path: &Path) -> std::io::Result<()> {
+    let is_written = |e: &std::io::Error| e.kind() == ErrorKind::DirectoryNotEmpty;
+    while_it_passes(is_written, || unless_gone(std::fs::remove_dir_all(path)))
 }
 
 /// Kills what runs in the group, waits for it, and removes the group.
@@ -108,23 +115,15 @@ fn swapoff(path: &Path) -> std::io::Result<()> {
         // SAFETY: `swapoff` reads a NUL-terminated path, which `name` is, and keeps no pointer.
         if unsafe { libc::swapoff(name.as_ptr()) } == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
     };
-    match while_full(attempt) {
+    match while_it_passes(is_full, attempt) {
         Err(e) if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::ENOENT)) => Ok(()),
         outcome => outcome,
     }
 }
 
-/// Attempts again while pages have no room where they come back: other programs, at limits of their own, may have swapped meanwhile.
-fn while_full(mut attempt: impl FnMut() -> std::io::Result<()>) -> std::io::Result<()> {
-    let start = Instant::now();
-    loop {
-        match attempt() {
-            Err(e) if matches!(e.raw_os_error(), Some(libc::ENOMEM | libc::EINTR)) && start.elapsed() < DEATH_MAX => {
-                std::thread::sleep(PAUSE);
-            }
-            outcome => return outcome,
-        }
-    }
+/// Whether pages have no room where they come back: other programs, at limits of their own, may have swapped meanwhile.
+fn is_full(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOMEM | libc::EINTR))
 }
 
 /// A word to the janitor.
@@ -305,20 +304,23 @@ pub mod tests {
         Undo::RemoveDirectory("/nowhere/directory".into()).apply();
     }
 
-    /// As a program does that has not died yet.
     #[test]
     fn what_has_no_room_for_a_moment_is_attempted_again_and_nothing_else() {
         let answer = |code: i32| if code == 0 { Ok(()) } else { Err(std::io::Error::from_raw_os_error(code)) };
         let mut answers = vec![0, libc::ENOMEM, libc::EINTR];
-        assert!(while_full(|| answer(answers.pop().expect("no further attempt"))).is_ok() && answers.is_empty());
+        assert!(
+            while_it_passes(is_full, || answer(answers.pop().expect("no further attempt"))).is_ok()
+                && answers.is_empty()
+        );
         let mut attempts = 0;
-        let refused = while_full(|| {
+        let refused = while_it_passes(is_full, || {
             attempts += 1;
             answer(libc::EPERM)
         });
         assert_eq!((attempts, refused.unwrap_err().raw_os_error()), (1, Some(libc::EPERM)));
     }
 
+    /// As a program does that has not died yet.
     #[test]
     fn a_directory_in_which_a_program_still_writes_is_removed() {
         let parent = tempfile::tempdir().unwrap();

@@ -1,5 +1,6 @@
 //! Traces of programs whose references are known, reference by reference; and traces that something went wrong with.
 
+use super::tuning::allowed;
 use anyhow::{Context, Result, ensure};
 use hinterland_tape::{Cause, Entry, Reference, Trace};
 use hinterland_tests::launch::{Ended, Launch, c_program};
@@ -362,9 +363,8 @@ fn processors(name: &str) -> Result<()> {
     for line in [vec![program.as_str()], vec!["sh", "-c", &format!("exec {program}")]] {
         trace(name, &[], &line)?.0.expect(0, &expected)?;
     }
-    let allowed = std::fs::read_to_string("/proc/self/status")?;
-    let allowed = allowed.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).context("processors")?;
-    let first = allowed.trim().split([',', '-']).next().context("a processor")?;
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let first = allowed(&status).and_then(|all| all.split([',', '-']).next()).context("a processor")?;
     let alone = ["taskset", "-c", first];
     let mut command = Command::new(alone[0]);
     command.args(&alone[1..]).arg(places::launcher()?).args(["trace", "-o", "app.trace", "--", &program]);

@@ -239,11 +239,15 @@ fn processors(running: &Running, sleepers: bool) -> Vec<(String, String)> {
                 name => name.starts_with("far-"),
             };
             let status = std::fs::read_to_string(thread.join("status")).unwrap_or_default();
-            let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-            found.extend(allowed.filter(|_| is_meant).map(|allowed| (name, allowed.trim().to_owned())));
+            found.extend(allowed(&status).filter(|_| is_meant).map(|allowed| (name, allowed.to_owned())));
         }
     }
     found
+}
+
+/// The processors that a thread may take, by its `/proc/…/status`.
+pub(super) fn allowed(status: &str) -> Option<&str> {
+    status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).map(str::trim)
 }
 
 /// Whether all of these threads are kept to the same processor.
@@ -268,7 +272,7 @@ fn cpus(test: &str, path: &str) -> Result<()> {
     expect_set(&running, &["--cpus", "auto"], 0, "let the pager's own threads run on all processors")?;
     ensure!(listed(&running)?.context("it is listed")?["pager_cpus"].is_null());
     let own = std::fs::read_to_string("/proc/self/status")?;
-    let own = own.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).context("no processors")?.trim();
+    let own = allowed(&own).context("no processors")?;
     // A monitor follows the thread that faults to its processor.
     suite::wait_until("threads on all processors", || {
         let threads = processors(&running, false);
