@@ -58,7 +58,7 @@ pub trait EvictionPolicy: Send {
     /// A victim left the swap cache untouched: it is remote now (or dropped).
     fn written_back(&mut self, page: PageNo);
 
-    /// Whether neighbours of a victim may leave with it, before their turn. Not while a tape says when pages leave.
+    /// Whether neighbours of a victim stay until it is their turn: where a tape says when pages leave, or age says nothing.
     fn keeps_neighbours(&self) -> bool {
         false
     }

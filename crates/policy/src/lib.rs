@@ -16,6 +16,7 @@ mod leap;
 mod machine_share;
 mod make;
 mod miss_curve;
+mod near_fit;
 mod next_line;
 mod page_lists;
 mod page_map;

@@ -26,6 +26,15 @@ pub(crate) enum ListState {
     TakenYoung,
     /// Taken as a victim from the main queue, in the swap cache.
     TakenMain,
+    /// Written back, and no ghost.
+    Far,
+}
+
+impl ListState {
+    /// Whether the page is known to be far.
+    pub(crate) fn is_far(self) -> bool {
+        matches!(self, ListState::Ghost | ListState::Far)
+    }
 }
 
 /// The lists: states with an order.
@@ -73,6 +82,8 @@ const FROM_MAIN: u8 = 1;
 pub(crate) struct PageLists {
     map: PageMap,
     lists: [List; 4],
+    /// Pages that are [`ListState::Far`].
+    far: usize,
 }
 
 fn encode(state: ListState, rounds: u8) -> u8 {
@@ -88,7 +99,7 @@ const STATES: [ListState; 1 << STATE_BITS] = [
     ListState::Ghost,
     ListState::TakenYoung,
     ListState::TakenMain,
-    ListState::Unknown,
+    ListState::Far,
 ];
 
 fn decode(tag: u8) -> ListState {
@@ -98,7 +109,7 @@ fn decode(tag: u8) -> ListState {
 impl PageLists {
     pub(crate) fn new() -> PageLists {
         let list = || List { head: NIL, tail: NIL, len: 0 };
-        PageLists { map: PageMap::default(), lists: [list(), list(), list(), list()] }
+        PageLists { map: PageMap::default(), lists: [list(), list(), list(), list()], far: 0 }
     }
 
     /// What is known of the page.
@@ -109,6 +120,11 @@ impl PageLists {
     /// Pages in a queue.
     pub(crate) fn len(&self, queue: Queue) -> usize {
         self.lists[queue as usize].len
+    }
+
+    /// Far pages that are known: ghosts and others.
+    pub(crate) fn far(&self) -> usize {
+        self.len(Queue::Ghost) + self.far
     }
 
     /// Pages in the resident queues.
@@ -153,6 +169,12 @@ impl PageLists {
         self.pop(queue, state)
     }
 
+    /// The rounds that a page in a queue has to go, and the one that came to the queue after it.
+    pub(crate) fn rounds_and_newer(&self, page: PageNo) -> (u8, Option<PageNo>) {
+        let newer = self.map.links(page).1;
+        (self.map.tag(page) >> STATE_BITS, (newer != NIL).then_some(PageNo(newer)))
+    }
+
     /// The oldest page of a queue and its rounds.
     fn oldest(&self, queue: Queue) -> Option<(PageNo, u8)> {
         let page = PageNo(self.lists[queue as usize].head);
@@ -167,6 +189,7 @@ impl PageLists {
         );
         self.unlink(page);
         self.map.set_tag(page, encode(state, 0));
+        self.far += usize::from(state == ListState::Far);
     }
 
     /// Takes a page that is not the oldest out of its queue: a page of the main queue becomes a ghost once it is written back, any
@@ -208,6 +231,10 @@ impl PageLists {
             ListState::Prefetched => &mut self.lists[Queue::Prefetched as usize],
             ListState::Main => &mut self.lists[Queue::Main as usize],
             ListState::Ghost => &mut self.lists[Queue::Ghost as usize],
+            ListState::Far => {
+                self.far -= 1;
+                return;
+            }
             ListState::Unknown | ListState::TakenYoung | ListState::TakenMain => return,
         };
         let (prev, next) = self.map.links(page);

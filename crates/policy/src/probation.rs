@@ -44,9 +44,14 @@ impl Probation {
         self.prefetched_pages_max = capacity_pages * PREFETCHED_SHARE / 100;
     }
 
+    /// Whether the prefetched queue is over its share.
+    pub(crate) fn has_prefetched_surplus(&self, lists: &PageLists) -> bool {
+        lists.len(Queue::Prefetched) > self.prefetched_pages_max
+    }
+
     /// A victim from a queue that is over its share.
     pub(crate) fn pop_surplus(&mut self, lists: &mut PageLists) -> Option<PageNo> {
-        if lists.len(Queue::Prefetched) > self.prefetched_pages_max {
+        if self.has_prefetched_surplus(lists) {
             return self.pop_young_in_turn(lists).or_else(|| lists.pop(Queue::Prefetched, ListState::TakenYoung));
         }
         if lists.len(Queue::Young) > self.young_pages { lists.pop(Queue::Young, ListState::TakenYoung) } else { None }

@@ -19,9 +19,12 @@
 //! The small queue's share follows what becomes of its pages: a scan's do not come back, and leave soon; those of a program that sorts or
 //! walks tables come back after a while, and would make the way twice (decision 0044).
 //!
-//! Invariant: victims come from the prefetched queue, then the small queue, while they hold more than their shares, so
+//! While the program nearly fits, victims of small and main queue are chosen at random instead (`near_fit.rs`), and their neighbours stay.
+//!
+//! Invariant: otherwise victims come from the prefetched queue, then the small queue, while they hold more than their shares, so
 //! pages that came once never push out referenced ones; ghosts ≤ their share of the capacity.
 
+use crate::near_fit::NearFit;
 use crate::page_lists::{ListState, PageLists, Passes, Queue};
 use crate::probation::Probation;
 use crate::{Arrival, EvictionPolicy};
@@ -43,6 +46,7 @@ const HIT_ROUNDS: u8 = 2;
 pub struct S3Fifo {
     lists: PageLists,
     probation: Probation,
+    near_fit: NearFit,
     ghost_pages_max: usize,
     capacity_pages: usize,
     /// Pages that left the small queue, or the prefetched queue, since its share was fitted; and ghosts of those that came back.
@@ -54,7 +58,9 @@ impl S3Fifo {
     /// Empty queues for a budget of `capacity_pages`.
     pub fn new(capacity_pages: usize) -> S3Fifo {
         let (lists, probation) = (PageLists::new(), Probation::new(SMALL_SHARE_MIN));
-        let mut policy = S3Fifo { lists, probation, ghost_pages_max: 0, capacity_pages: 0, left: 0, came_back: 0 };
+        let (near_fit, ghost_pages_max) = (NearFit::new(), 0);
+        let mut policy =
+            S3Fifo { lists, probation, near_fit, ghost_pages_max, capacity_pages: 0, left: 0, came_back: 0 };
         policy.resize(capacity_pages);
         policy
     }
@@ -66,7 +72,30 @@ impl S3Fifo {
         (self.left, self.came_back) = (0, 0);
     }
 
+    /// Remembers a page that left the small queue as a ghost.
+    fn push_ghost(&mut self, page: PageNo) {
+        self.lists.push_ghost(page);
+        while self.lists.len(Queue::Ghost) > self.ghost_pages_max
+            && let Some(oldest) = self.lists.pop(Queue::Ghost, ListState::Unknown)
+        {
+            self.near_fit.put_far(oldest, &mut self.lists);
+        }
+    }
+
+    fn push(&mut self, page: PageNo, queue: Queue, rounds: u8) {
+        self.lists.push(page, queue, rounds);
+        if queue != Queue::Prefetched {
+            self.near_fit.arrived(page);
+        }
+    }
+
     fn next_victim(&mut self, passes: &mut Passes) -> Option<PageNo> {
+        if self.near_fit.applies(&self.lists)
+            && !self.probation.has_prefetched_surplus(&self.lists)
+            && let Some(page) = self.near_fit.pop(&mut self.lists)
+        {
+            return Some(page);
+        }
         self.probation
             .pop_surplus(&mut self.lists)
             .or_else(|| self.lists.pop_without_rounds(Queue::Main, ListState::TakenMain, passes))
@@ -77,6 +106,9 @@ impl S3Fifo {
 impl EvictionPolicy for S3Fifo {
     fn arrived(&mut self, page: PageNo, how: Arrival) {
         let state = self.lists.state(page);
+        if matches!(how, Arrival::Demand | Arrival::Prefetched | Arrival::Hinted) {
+            self.near_fit.fetched(page, &self.lists);
+        }
         self.came_back += usize::from(state == ListState::Ghost && self.lists.was_young(page));
         let (queue, rounds) = match (how, state) {
             (Arrival::SwapCacheHit, ListState::TakenMain) => (Queue::Main, HIT_ROUNDS),
@@ -85,7 +117,7 @@ impl EvictionPolicy for S3Fifo {
             (Arrival::FirstTouch | Arrival::Demand | Arrival::Hinted, _) => (Queue::Young, 0),
             (Arrival::Prefetched, _) => (Queue::Prefetched, 0),
         };
-        self.lists.push(page, queue, rounds);
+        self.push(page, queue, rounds);
     }
 
     fn forgotten(&mut self, page: PageNo) {
@@ -102,30 +134,35 @@ impl EvictionPolicy for S3Fifo {
     }
 
     fn putback(&mut self, page: PageNo) {
-        self.lists.push(page, Queue::Main, HIT_ROUNDS);
+        self.push(page, Queue::Main, HIT_ROUNDS);
     }
 
     fn putback_unjudged(&mut self, page: PageNo) {
-        self.lists.push(page, Queue::Main, 0);
+        self.push(page, Queue::Main, 0);
     }
 
     fn written_back(&mut self, page: PageNo) {
         match self.lists.state(page) {
             ListState::TakenYoung => {
                 self.left += usize::from(self.lists.was_young(page));
-                self.lists.push_ghost(page);
-                self.lists.trim(Queue::Ghost, self.ghost_pages_max);
+                self.push_ghost(page);
                 if self.left > self.capacity_pages / FITTED_PART {
                     self.fit_small();
                 }
             }
-            ListState::TakenMain => self.lists.put(page, ListState::Unknown),
-            ListState::Unknown | ListState::Young | ListState::Prefetched | ListState::Main | ListState::Ghost => {}
+            ListState::TakenMain | ListState::Unknown => self.near_fit.put_far(page, &mut self.lists),
+            ListState::Young | ListState::Prefetched | ListState::Main | ListState::Ghost | ListState::Far => {}
         }
+        self.near_fit.evicted();
+    }
+
+    fn keeps_neighbours(&self) -> bool {
+        self.near_fit.applies(&self.lists)
     }
 
     fn resize(&mut self, capacity_pages: usize) {
         self.probation.resize(capacity_pages);
+        self.near_fit.resize(capacity_pages);
         self.capacity_pages = capacity_pages;
         self.ghost_pages_max = capacity_pages * GHOST_SHARE / 100;
     }
@@ -135,6 +172,6 @@ impl EvictionPolicy for S3Fifo {
     }
 
     fn metadata_bytes(&self) -> usize {
-        self.lists.bytes()
+        self.lists.bytes() + self.near_fit.metadata_bytes()
     }
 }

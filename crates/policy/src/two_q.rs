@@ -87,7 +87,12 @@ impl EvictionPolicy for TwoQ {
                 self.lists.trim(Queue::Ghost, self.a1out_pages_max);
             }
             ListState::TakenMain => self.lists.put(page, ListState::Unknown),
-            ListState::Unknown | ListState::Young | ListState::Prefetched | ListState::Main | ListState::Ghost => {}
+            ListState::Unknown
+            | ListState::Young
+            | ListState::Prefetched
+            | ListState::Main
+            | ListState::Ghost
+            | ListState::Far => {}
         }
     }
 

@@ -105,7 +105,7 @@ impl EvictionPolicy for ByTape {
     }
 
     fn keeps_neighbours(&self) -> bool {
-        !self.holds.lock().is_empty()
+        !self.holds.lock().is_empty() || self.policy.keeps_neighbours()
     }
 
     fn resize(&mut self, capacity_pages: usize) {

@@ -207,6 +207,21 @@ fn a_loop_a_little_larger_than_the_budget_keeps_most_of_it() {
 }
 
 #[test]
+fn a_program_that_nearly_fits_misses_few_of_its_pages() {
+    let rounds = 40;
+    for beyond in [PAGES / 32, PAGES / 8, PAGES / 4] {
+        let trace = patterns::sequential_loop(PAGES + beyond, rounds);
+        let (policy, fifo) = (faults("s3-fifo", &trace).major, faults("fifo", &trace).major);
+        println!("{beyond} pages do not fit: {policy} major faults, fifo {fifo}");
+        assert!(policy <= 4 * beyond as usize * rounds as usize, "{beyond} pages do not fit: {policy} major faults");
+        assert!(fifo > 25 * PAGES as usize, "the loop is too weak to test anything: {fifo}");
+    }
+    // Of one that grows, and uses what is new, the oldest leave.
+    let grows = (0..PAGES * 8).flat_map(|page| [Some(page), page.checked_sub(PAGES / 2)]);
+    assert_eq!(faults("s3-fifo", &grows.flatten().collect::<Vec<_>>()).major, 0);
+}
+
+#[test]
 fn a_change_of_phase_is_followed() {
     for (pattern, trace) in
         [("zipf", patterns::phases(PAGES * 2, BUDGET * 8, 4)), ("hot set", patterns::hot_phases(PAGES, 4))]

@@ -1,0 +1,155 @@
+//! Victims of a program that nearly fits: chosen at random.
+//!
+//! A program that goes through a little more than local memory again and again misses every page if the oldest leave, because each leaves just
+//! before its turn. Of pages that are chosen at random, about twice as many leave in a round as do not fit. A page that is older than the others
+//! is not colder there: nearly all are in use.
+//!
+//! ```text
+//! arrivals → one page of RUN is marked ──► a mark, at random ──► the pages that came to its queue after it, RUN of them
+//! ```
+//!
+//! The program nearly fits while few of its pages are far, and half as many at least are fetched as are evicted: of one that grows, what is old may
+//! be dead, and the oldest leave.
+//!
+//! Source: J. E. Smith & J. R. Goodman, "Instruction cache replacement policies and organizations" (IEEE Transactions on Computers 34(3), 1985),
+//! §III: random replacement of loops. The conditions are ours (decision 0120).
+
+use crate::page_lists::{ListState, PageLists};
+use hinterland_units::PageNo;
+
+/// The program nearly fits while its far pages are at most such a part of local memory: a quarter of all.
+const FAR_PART: usize = 3;
+/// It is judged anew when such a part of local memory was evicted.
+const JUDGED_PART: usize = 32;
+/// Victims that came one after the other leave together: they are often neighbours, and come back together.
+const RUN: usize = 32;
+
+/// See the module.
+pub(crate) struct NearFit {
+    capacity_pages: usize,
+    /// Far pages that the lists do not know.
+    unlisted: usize,
+    /// Pages that were evicted and fetched since it was judged, and whether enough come back.
+    evicted: usize,
+    fetched: usize,
+    is_steady: bool,
+    /// Of [`RUN`] pages that came, the last one; some have left since.
+    marks: Vec<PageNo>,
+    arrivals: usize,
+    /// The next victim of the run that leaves, and how many it may have still.
+    next: Option<PageNo>,
+    run_left: usize,
+    /// Of a xorshift generator; the same in each run, so that decisions can be replayed.
+    random: u64,
+}
+
+impl NearFit {
+    pub(crate) fn new() -> NearFit {
+        NearFit {
+            capacity_pages: 0,
+            unlisted: 0,
+            evicted: 0,
+            fetched: 0,
+            is_steady: false,
+            marks: Vec::new(),
+            arrivals: 0,
+            next: None,
+            run_left: 0,
+            random: 0x9e37_79b9_7f4a_7c15,
+        }
+    }
+
+    pub(crate) fn resize(&mut self, capacity_pages: usize) {
+        self.capacity_pages = capacity_pages;
+        self.marks.truncate(self.marks_max());
+    }
+
+    /// Whether the program nearly fits.
+    pub(crate) fn applies(&self, lists: &PageLists) -> bool {
+        self.is_steady && (lists.far() + self.unlisted) * FAR_PART <= self.capacity_pages
+    }
+
+    /// A far page was fetched; the lists still know it as it was.
+    pub(crate) fn fetched(&mut self, page: PageNo, lists: &PageLists) {
+        self.fetched += 1;
+        if !lists.state(page).is_far() {
+            self.unlisted = self.unlisted.saturating_sub(1);
+        }
+    }
+
+    /// Remembers a far page that is no ghost, or no longer. The lists know as many far pages as local memory has pages.
+    pub(crate) fn put_far(&mut self, page: PageNo, lists: &mut PageLists) {
+        if lists.far() < self.capacity_pages {
+            lists.put(page, ListState::Far);
+        } else {
+            lists.put(page, ListState::Unknown);
+            self.unlisted += 1;
+        }
+    }
+
+    /// A page was evicted.
+    pub(crate) fn evicted(&mut self) {
+        self.evicted += 1;
+        if self.evicted * JUDGED_PART > self.capacity_pages {
+            self.is_steady = self.fetched * 2 >= self.evicted;
+            (self.evicted, self.fetched) = (0, 0);
+        }
+    }
+
+    /// A page has come to a queue whose pages are chosen at random.
+    pub(crate) fn arrived(&mut self, page: PageNo) {
+        self.arrivals += 1;
+        if !self.arrivals.is_multiple_of(RUN) {
+            return;
+        }
+        if self.marks.len() < self.marks_max() {
+            self.marks.push(page);
+        } else if let Some(at) = self.mark() {
+            self.marks[at] = page;
+        }
+    }
+
+    /// Takes a victim out of its queue. `None`: no marked page is resident.
+    pub(crate) fn pop(&mut self, lists: &mut PageLists) -> Option<PageNo> {
+        for _ in 0..2 * RUN {
+            let page = match self.next.filter(|_| self.run_left > 0) {
+                Some(page) => page,
+                None => {
+                    self.run_left = RUN;
+                    let at = self.mark()?;
+                    self.marks.swap_remove(at)
+                }
+            };
+            self.next = None;
+            if !matches!(lists.state(page), ListState::Young | ListState::Main) {
+                continue;
+            }
+            let (rounds, newer) = lists.rounds_and_newer(page);
+            self.next = newer;
+            self.run_left -= 1;
+            // One that was just used has a part of its rounds to go: it stays.
+            if rounds == 0 {
+                lists.put(page, ListState::TakenMain);
+                return Some(page);
+            }
+        }
+        None
+    }
+
+    pub(crate) fn metadata_bytes(&self) -> usize {
+        self.marks.capacity() * size_of::<PageNo>()
+    }
+
+    /// Twice as many as there are runs: some are of pages that have left.
+    fn marks_max(&self) -> usize {
+        2 * self.capacity_pages / RUN
+    }
+
+    /// The index of a mark, at random.
+    fn mark(&mut self) -> Option<usize> {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        usize::try_from(self.random.checked_rem(self.marks.len() as u64)?).ok()
+    }
+}
