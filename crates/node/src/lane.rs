@@ -188,6 +188,7 @@ impl<'a> Lane<'a> {
         self.is_new &= whole + header.data_bytes <= SHORT_BYTES;
         drop(permit);
         if self.out.len() >= ANSWER_BYTES {
+            queue.give_back();
             self.send(stream)?;
         }
         Ok(true)

@@ -59,7 +59,9 @@ impl<'a> ReceiveQueue<'a> {
                 self.long = Some(buffer);
             }
             Some(buffer) if count <= SHORT_BYTES => {
-                self.short[..self.end - self.begin].copy_from_slice(&buffer.bytes()[self.begin..self.end]);
+                self.long = Some(buffer);
+                self.give_back();
+                return Ok(());
             }
             unchanged => {
                 self.long = unchanged;
@@ -75,6 +77,15 @@ impl<'a> ReceiveQueue<'a> {
         }
         (self.begin, self.end) = (0, self.end - self.begin);
         Ok(())
+    }
+
+    /// Gives back the buffer for a long request, where what has arrived fits without it: before the lane waits for its client.
+    pub(crate) fn give_back(&mut self) {
+        let length = self.end - self.begin;
+        if let Some(buffer) = self.long.take_if(|_| length <= SHORT_BYTES) {
+            self.short[..length].copy_from_slice(&buffer.bytes()[self.begin..self.end]);
+            (self.begin, self.end) = (0, length);
+        }
     }
 
     /// Reads until `count` bytes are there; what is to be answered is sent before waiting. False: the client hung up between

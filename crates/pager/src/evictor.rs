@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 
 /// Steps for pages that the program gives up, between two looks at everything else.
 const HINTED_STEPS: u32 = 64;
+/// Steps of reclaim, of up to 64 pages each, likewise: threads that fault as fast as the evictor works would keep it from everything else.
+const STEPS: u32 = 256;
 /// Time between two calls of the housekeeping.
 const TIDY_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -97,6 +99,8 @@ impl Evictor {
         let mut tidied = Instant::now();
         let mut demand = DemandSampler::new();
         let mut pins = RequestPins::default();
+        // Whether the last step of reclaim took pages out.
+        let mut worked = false;
         loop {
             let seen = self.waker.wakes();
             if should_stop() {
@@ -126,14 +130,15 @@ impl Evictor {
                 drop(inside);
                 self.pin_requests.answer(&mut pins);
             }
-            let mut worked = false;
             let above_low = || self.local.account.above_low();
+            let mut steps = 0;
             while evicts(worked, above_low, || self.local.above_high(&self.pages.gate.enter())) {
                 let inside = self.pages.gate.enter();
                 worked = self.reclaim.step(Urgency::Ahead, &mut scratch);
                 drop(inside);
                 self.pin_requests.answer(&mut pins);
-                if !worked {
+                steps += 1;
+                if !worked || steps == STEPS {
                     break;
                 }
             }
@@ -158,6 +163,9 @@ impl Evictor {
                 (self.housekeeping)();
                 tidied = Instant::now();
             }
+            if worked && above_low() {
+                continue;
+            }
             // Local memory is above the watermark and nothing can leave: retry soon, without spinning.
             let stuck = !worked && self.local.account.above_high();
             let pause = if stuck {
@@ -169,6 +177,7 @@ impl Evictor {
             };
             let pause = Duration::from_millis(pause).min(look_again.unwrap_or(Duration::MAX));
             self.waker.wait(seen, pause, || self.evict_hints.wait());
+            worked = false;
         }
     }
 }

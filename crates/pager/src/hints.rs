@@ -311,10 +311,7 @@ impl Hints {
         if self.pages.gate.is_escaped() || self.local.kept.pages() == 0 {
             return;
         }
-        self.pages.table.for_each_open(PageNo(first), end - first, |page| {
-            self.local.kept.remove(page);
-            self.local.kept.pages() > 0
-        });
+        self.local.kept.remove_all(PageNo(first), end - first);
     }
 
     /// The calling thread will write every byte of the pages that lie wholly inside `len` bytes at `address`, before anything reads them:

@@ -86,7 +86,8 @@ impl LocalMemory {
 
     /// The program wants a page kept. False: what it wants kept is a quarter of the budget already.
     pub(crate) fn keep(&self, page: PageNo) -> bool {
-        (self.kept.pages() as u64 + 1) * KEPT_PART <= self.account.budget().0 && self.kept.add(page, self.pages.count)
+        let has_room = || (self.kept.pages() as u64 + 1) * KEPT_PART <= self.account.budget().0;
+        (self.kept.touch(page, PageNo(page.0 + 1)) || has_room()) && self.kept.add(page, self.pages.count)
     }
 
     /// Whether a page is no victim because the program wants it kept: not while that is more than a quarter of a budget that has shrunk.

@@ -74,6 +74,19 @@ impl PageCounts {
         }
     }
 
+    /// Counts the pages of a range once less, those that are not accessible among them.
+    pub(crate) fn remove_all(&self, first: PageNo, count: u32) {
+        let end = first.0.saturating_add(count);
+        let mut page = first.0;
+        while page < end && self.pages() > 0 {
+            let part_end = end.min((page - page % PART_PAGES).saturating_add(PART_PAGES));
+            if self.parts.contain(page) {
+                (page..part_end).for_each(|page| self.remove(PageNo(page)));
+            }
+            page = part_end;
+        }
+    }
+
     /// The page's content is gone, and with it its count.
     pub(crate) fn forget(&self, page: PageNo) {
         if self.pages.load(Relaxed) == 0 {

@@ -235,7 +235,13 @@ impl Pager {
     /// # Errors
     /// Why the pager could not live under a filter, for the user.
     pub fn prepare_confinement(&'static self) -> Result<Descriptors, String> {
-        let Some(files) = self.far.descriptors_if_confined() else {
+        let files = {
+            // The child of a fork must find the backend's locks open.
+            let _signals = SignalsBlocked::new();
+            let _inside = self.pages.gate.enter();
+            self.far.descriptors_if_confined()
+        };
+        let Some(files) = files else {
             return Err(
                 "such a filter cannot be made to allow what this far memory needs; compressed RAM or a file will do"
                     .into(),

@@ -174,6 +174,14 @@ fn what_is_kept_stays_until_it_is_released_as_often_and_leaves_in_a_child() {
         hints.release(at, 1);
         stage.evict(PAGE);
         assert_ne!(stage.state(PAGE), State::Resident);
+        // Also while it is not accessible.
+        hints.keep(at, 1);
+        stage.pager.protect(PAGE, 1, libc::PROT_NONE).unwrap();
+        hints.release(at, 1);
+        stage.pager.protect(PAGE, 1, libc::PROT_READ | libc::PROT_WRITE).unwrap();
+        stage.check(PAGE, 7);
+        stage.evict(PAGE);
+        assert_ne!(stage.state(PAGE), State::Resident);
         // What is dropped is forgotten.
         hints.keep(stage.pager.address(next), 1);
         stage.pager.discard(next, 1);
