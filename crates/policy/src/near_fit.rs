@@ -5,24 +5,27 @@
 //! is not colder there: nearly all are in use.
 //!
 //! ```text
-//! arrivals → one page of RUN is marked ──► a mark, at random ──► the pages that came to its queue after it, RUN of them
+//! arrivals → one page of BLOCK_PAGES is marked ──► a mark, at random ──► its block of BLOCK_PAGES pages, as far as they are resident
 //! ```
 //!
 //! The program nearly fits while few of its pages are far, and half as many at least are fetched as are evicted: of one that grows, what is old may
 //! be dead, and the oldest leave.
 //!
 //! Source: J. E. Smith & J. R. Goodman, "Instruction cache replacement policies and organizations" (IEEE Transactions on Computers 34(3), 1985),
-//! §III: random replacement of loops. The conditions are ours (decision 0120).
+//! random replacement of loops. The conditions are ours (decision 0120).
 
 use crate::page_lists::{ListState, PageLists};
 use hinterland_units::PageNo;
+use std::ops::Range;
 
 /// The program nearly fits while its far pages are at most such a part of local memory: a quarter of all.
 const FAR_PART: usize = 3;
 /// It is judged anew when such a part of local memory was evicted.
 const JUDGED_PART: usize = 32;
-/// Victims that came one after the other leave together: they are often neighbours, and come back together.
-const RUN: usize = 32;
+/// Pages of such a block, which is aligned, leave together: each by itself would interrupt the other processors.
+const BLOCK_PAGES: u32 = 32;
+/// Blocks that are looked at for a victim: in some of them, nothing is resident any more.
+const BLOCKS_MAX: u32 = 64;
 
 /// See the module.
 pub(crate) struct NearFit {
@@ -33,12 +36,11 @@ pub(crate) struct NearFit {
     evicted: usize,
     fetched: usize,
     is_steady: bool,
-    /// Of [`RUN`] pages that came, the last one; some have left since.
+    /// Of [`BLOCK_PAGES`] pages that came, the last one; some have left since.
     marks: Vec<PageNo>,
     arrivals: usize,
-    /// The next victim of the run that leaves, and how many it may have still.
-    next: Option<PageNo>,
-    run_left: usize,
+    /// What is left of the block that leaves.
+    block: Range<u32>,
     /// Of a xorshift generator; the same in each run, so that decisions can be replayed.
     random: u64,
 }
@@ -53,8 +55,7 @@ impl NearFit {
             is_steady: false,
             marks: Vec::new(),
             arrivals: 0,
-            next: None,
-            run_left: 0,
+            block: 0..0,
             random: 0x9e37_79b9_7f4a_7c15,
         }
     }
@@ -99,7 +100,7 @@ impl NearFit {
     /// A page has come to a queue whose pages are chosen at random.
     pub(crate) fn arrived(&mut self, page: PageNo) {
         self.arrivals += 1;
-        if !self.arrivals.is_multiple_of(RUN) {
+        if !self.arrivals.is_multiple_of(BLOCK_PAGES as usize) {
             return;
         }
         if self.marks.len() < self.marks_max() {
@@ -111,27 +112,18 @@ impl NearFit {
 
     /// Takes a victim out of its queue. `None`: no marked page is resident.
     pub(crate) fn pop(&mut self, lists: &mut PageLists) -> Option<PageNo> {
-        for _ in 0..2 * RUN {
-            let page = match self.next.filter(|_| self.run_left > 0) {
-                Some(page) => page,
-                None => {
-                    self.run_left = RUN;
-                    let at = self.mark()?;
-                    self.marks.swap_remove(at)
+        for _ in 0..BLOCKS_MAX {
+            for page in self.block.by_ref().map(PageNo) {
+                // One that was just used has a part of its rounds to go: it stays.
+                if matches!(lists.state(page), ListState::Young | ListState::Main) && lists.rounds(page) == 0 {
+                    lists.put(page, ListState::TakenMain);
+                    return Some(page);
                 }
-            };
-            self.next = None;
-            if !matches!(lists.state(page), ListState::Young | ListState::Main) {
-                continue;
             }
-            let (rounds, newer) = lists.rounds_and_newer(page);
-            self.next = newer;
-            self.run_left -= 1;
-            // One that was just used has a part of its rounds to go: it stays.
-            if rounds == 0 {
-                lists.put(page, ListState::TakenMain);
-                return Some(page);
-            }
+            let at = self.mark()?;
+            let page = self.marks.swap_remove(at);
+            let first = page.0 - page.0 % BLOCK_PAGES;
+            self.block = first..first.saturating_add(BLOCK_PAGES);
         }
         None
     }
@@ -142,7 +134,7 @@ impl NearFit {
 
     /// Twice as many as there are runs: some are of pages that have left.
     fn marks_max(&self) -> usize {
-        2 * self.capacity_pages / RUN
+        2 * self.capacity_pages / BLOCK_PAGES as usize
     }
 
     /// The index of a mark, at random.

@@ -169,16 +169,15 @@ impl PageLists {
         self.pop(queue, state)
     }
 
-    /// The rounds that a page in a queue has to go, and the one that came to the queue after it.
-    pub(crate) fn rounds_and_newer(&self, page: PageNo) -> (u8, Option<PageNo>) {
-        let newer = self.map.links(page).1;
-        (self.map.tag(page) >> STATE_BITS, (newer != NIL).then_some(PageNo(newer)))
+    /// The rounds that a page in a queue has to go.
+    pub(crate) fn rounds(&self, page: PageNo) -> u8 {
+        self.map.tag(page) >> STATE_BITS
     }
 
     /// The oldest page of a queue and its rounds.
     fn oldest(&self, queue: Queue) -> Option<(PageNo, u8)> {
         let page = PageNo(self.lists[queue as usize].head);
-        if page.0 == NIL { None } else { Some((page, self.map.tag(page) >> STATE_BITS)) }
+        if page.0 == NIL { None } else { Some((page, self.rounds(page))) }
     }
 
     /// Takes a page out of its queue, if it is in one, and remembers `state` for it, which must not be a queue.
