@@ -12,7 +12,7 @@
 //! be dead, and the oldest leave.
 //!
 //! Source: J. E. Smith & J. R. Goodman, "Instruction cache replacement policies and organizations" (IEEE Transactions on Computers 34(3), 1985),
-//! random replacement of loops. The conditions are ours (decision 0120).
+//! on random replacement of loops. The conditions are ours (decision 0120).
 
 use crate::page_lists::{ListState, PageLists};
 use hinterland_units::PageNo;
