@@ -71,18 +71,6 @@ private:
   LoopDecision decision_;
 };
 
-// Objects that are never far, or not worth it.
-std::string near(const Value *object, const DataLayout &layout) {
-  if (isa<AllocaInst>(object)) return "it is on the stack";
-  if (auto *argument = dyn_cast<Argument>(object); argument && argument->hasByValAttr()) return "it is on the stack";
-  if (auto *global = dyn_cast<GlobalVariable>(object)) {
-    if (global->isThreadLocal()) return "it belongs to one thread";
-    if (!global->hasInitializer()) return "";
-    if (layout.getTypeAllocSize(global->getValueType()) < smallBytes) return "it is small";
-  }
-  return "";
-}
-
 // Why the loop cannot be cut into pieces of some iterations.
 std::string Decider::unfit() {
   if (!loop_.isLoopSimplifyForm() || !loop_.isSafeToClone()) return "its shape does not allow a second version";
@@ -330,12 +318,22 @@ bool isLeft(const Loop &loop, ScalarEvolution &evolution) {
   return loop.getExitingBlock() != loop.getLoopLatch() || isa<SCEVCouldNotCompute>(evolution.getBackedgeTakenCount(&loop));
 }
 
-bool isDeadEnd(const BasicBlock &block) {
+bool isDeadEnd(const BasicBlock &block, unsigned blocks) {
   if (isa<UnreachableInst>(block.getTerminator())) return true;
   if (any_of(block, [](const Instruction &instruction) { auto *call = dyn_cast<CallBase>(&instruction); return call && call->doesNotReturn(); })) return true;
-  // A block of the loop's own ahead of one that several have.
-  const BasicBlock *next = block.getUniqueSuccessor();
-  return next && isa<UnreachableInst>(next->getTerminator());
+  // A block of the loop's own ahead of one that several have, perhaps with a release (`keeping`).
+  return blocks > 1 && succ_size(&block) > 0 && all_of(successors(&block), [&](const BasicBlock *next) { return isDeadEnd(*next, blocks - 1); });
+}
+
+std::string near(const Value *object, const DataLayout &layout) {
+  if (isa<AllocaInst>(object)) return "it is on the stack";
+  if (auto *argument = dyn_cast<Argument>(object); argument && argument->hasByValAttr()) return "it is on the stack";
+  if (auto *global = dyn_cast<GlobalVariable>(object)) {
+    if (global->isThreadLocal()) return "it belongs to one thread";
+    if (!global->hasInitializer()) return "";
+    if (layout.getTypeAllocSize(global->getValueType()) < smallBytes) return "it is small";
+  }
+  return "";
 }
 
 int64_t iterationsPerChunk(const LoopDecision &decision) {

@@ -60,8 +60,11 @@ struct LoopDecision {
 // Whether a loop can be left in the middle of an iteration, or by a condition that cannot be counted: a later iteration need not come.
 bool isLeft(const llvm::Loop &loop, llvm::ScalarEvolution &evolution);
 
-// Whether a block that a loop leads to is the function's end, without a return: a check that has failed.
-bool isDeadEnd(const llvm::BasicBlock &block);
+// Whether a block that a loop leads to is the function's end, without a return, within so many blocks: a check that has failed.
+bool isDeadEnd(const llvm::BasicBlock &block, unsigned blocks = 4);
+
+// Why an object is never far, or not worth a hint; empty: neither is known.
+std::string near(const llvm::Value *object, const llvm::DataLayout &layout);
 
 // Iterations in a chunk, between which the hints are: of the widest walk as many as travel together. Rows of a nest may make them fewer.
 int64_t iterationsPerChunk(const LoopDecision &decision);

@@ -84,14 +84,19 @@ static std::optional<Eviction> ofSite(const Value *object, const Plan &plan) {
   return std::nullopt;
 }
 
+std::optional<Eviction> plannedEviction(const Value *object, const LoopWish &wish, const Plan &plan) {
+  std::optional<Eviction> said = ofSite(object, plan);
+  return said ? said : wish.evict;
+}
+
 void decideEviction(Access &access, const LoopDecision &decision, const LoopWish &wish, const Plan &plan, FunctionAnalyses &analyses) {
   auto keep = [&](const Twine &why) { access.kept = why.str(); };
   if (access.pattern == Pattern::Gather) return keep("its order is not known");
   if (access.pattern != Pattern::Nest && access.step < 0) return keep("it is walked backwards");
-  std::optional<Eviction> wanted = ofSite(access.object, plan);
-  if (!wanted) wanted = wish.evict;
+  std::optional<Eviction> wanted = plannedEviction(access.object, wish, plan);
   if (wanted == Eviction::Never) return keep("the plan says so");
-  if (wanted) { // people know what aliases cannot tell
+  // What leaves last does so while it is used: behind its last use it may go.
+  if (wanted && wanted != Eviction::Last) { // people know what aliases cannot tell
     access.evict = *wanted;
     access.wanted = true;
     return;

@@ -50,6 +50,7 @@ CallInst *Interface::call(IRBuilderBase &builder, Value *table, Call which, Arra
   call->addFnAttr(Attribute::WillReturn);
   call->addFnAttr(Attribute::NoCallback);
   call->addFnAttr(Attribute::NoFree);
+  call->addFnAttr(Attribute::NoSync);
   MemoryEffects effects = MemoryEffects::inaccessibleMemOnly();
   if (which == Call::LoopFetchv) effects |= MemoryEffects::argMemOnly(ModRefInfo::Ref);
   // What is overwritten may be gone from here on: nothing that reads it is moved behind the call.

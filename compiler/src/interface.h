@@ -11,7 +11,7 @@
 namespace hinterland {
 
 // Functions of the table that loops call, by their places in it.
-enum class Call { Overwrite = 6, LoopBegin = 8, LoopEnd, LoopFetch, LoopFetchv, LoopEvict, LoopSearch };
+enum class Call { Keep = 4, Release, Overwrite, LoopBegin = 8, LoopEnd, LoopFetch, LoopFetchv, LoopEvict, LoopSearch };
 
 // What loop_search answers where nothing is far but what comes later.
 inline constexpr uint64_t later = ~uint64_t(0);

@@ -17,8 +17,9 @@ static bool fromJSON(const json::Value &value, std::optional<Eviction> &evict, j
   if (word == "now") evict = Eviction::Now;
   else if (word == "soon") evict = Eviction::Soon;
   else if (word == "never") evict = Eviction::Never;
+  else if (word == "last") evict = Eviction::Last;
   else if (!value.getAsNull()) {
-    path.report("neither \"now\", \"soon\" nor \"never\"");
+    path.report("neither \"now\", \"soon\", \"never\" nor \"last\"");
     return false;
   }
   return true;

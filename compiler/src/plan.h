@@ -16,8 +16,9 @@
 
 namespace hinterland {
 
-// Whether pages leave after their last use: at once, as the next victims, or not before the policy names them.
-enum class Eviction { Never, Soon, Now };
+// When pages leave after their last use: at once, as the next victims, or not before the policy names them; or, of what a loop uses again, after all
+// others, which is to say not while the loop runs ("dont-evict", Mira §4.4).
+enum class Eviction { Never, Soon, Now, Last };
 
 // How addresses follow one another.
 enum class Pattern {

@@ -4,6 +4,7 @@
 // hinted loop are vectorised afterwards. In full link-time optimisation it runs at the end of it.
 #include "analysis.h"
 #include "gather.h"
+#include "keeping.h"
 #include "remarks.h"
 #include "transform.h"
 #include "llvm/Analysis/AliasAnalysis.h"
@@ -108,6 +109,21 @@ bool fuse(Function &function, const Plan &plan, FunctionAnalysisManager &manager
   return true;
 }
 
+// Keeps what the plan wants kept, around loops that get their hints afterwards.
+bool keepAround(Function &function, const Plan &plan, Interface &interface, FunctionAnalyses analyses, FunctionAnalysisManager &manager) {
+  KeepDecision decision = decideKeeping(function, plan, analyses);
+  show(decision, manager.getResult<OptimizationRemarkEmitterAnalysis>(function));
+  if (decision.loops.empty()) return false;
+  analyses.summaries.of(function); // which is that of the function as it was written
+  keep(decision, interface, analyses);
+  manager.invalidate(function, PreservedAnalyses::none());
+  for (bool isAgain : {false, true}) {
+    PreservedAnalyses kept = isAgain ? LCSSAPass().run(function, manager) : LoopSimplifyPass().run(function, manager);
+    manager.invalidate(function, kept);
+  }
+  return true;
+}
+
 bool HinterlandPass::run(Function &function, const Plan &plan, Interface &interface, Summaries &summaries, FunctionAnalysisManager &manager) {
   if (function.isDeclaration() || function.hasAvailableExternallyLinkage() || function.hasOptNone() || function.hasOptSize() ||
       function.hasFnAttribute(Attribute::Naked) || function.isPresplitCoroutine() || isGather(function))
@@ -119,10 +135,14 @@ bool HinterlandPass::run(Function &function, const Plan &plan, Interface &interf
     if (!returnsTwice && isNoAliasCall(&instruction) && !PointerMayBeCaptured(&instruction, /*ReturnCaptures=*/true)) own.insert(&instruction);
   SmallPtrSet<BasicBlock *, 16> seen;
   bool changed = fuse(function, plan, manager);
+  auto analyse = [&] {
+    return FunctionAnalyses{manager.getResult<DominatorTreeAnalysis>(function), manager.getResult<LoopAnalysis>(function),
+                            manager.getResult<ScalarEvolutionAnalysis>(function), manager.getResult<AAManager>(function),
+                            manager.getResult<TargetLibraryAnalysis>(function), manager.getResult<AssumptionAnalysis>(function), summaries, own};
+  };
+  changed |= keepAround(function, plan, interface, analyse(), manager);
   for (;;) {
-    FunctionAnalyses analyses{manager.getResult<DominatorTreeAnalysis>(function), manager.getResult<LoopAnalysis>(function),
-                              manager.getResult<ScalarEvolutionAnalysis>(function), manager.getResult<AAManager>(function),
-                              manager.getResult<TargetLibraryAnalysis>(function), manager.getResult<AssumptionAnalysis>(function), summaries, own};
+    FunctionAnalyses analyses = analyse();
     auto &remarks = manager.getResult<OptimizationRemarkEmitterAnalysis>(function);
     std::optional<LoopDecision> chosen;
     for (Loop *loop : analyses.loops) choose(*loop, plan, isBeforeLink_, analyses, remarks, seen, chosen);

@@ -9,17 +9,18 @@ namespace hinterland {
 static constexpr char passName[] = "hinterland";
 
 // The object as people know it: its name, where it has one.
-static std::string objectName(const Access &access) {
-  if (access.object && access.object->hasName()) return access.object->getName().str();
-  if (auto *call = dyn_cast_or_null<CallBase>(access.object); call && call->getCalledFunction())
+static std::string objectName(const Value *object) {
+  if (object && object->hasName()) return object->getName().str();
+  if (auto *call = dyn_cast_or_null<CallBase>(object); call && call->getCalledFunction())
     return ("memory of " + call->getCalledFunction()->getName()).str();
-  return access.object && isa<LoadInst>(access.object) ? "what a loaded pointer leads to" : "memory";
+  return object && isa<LoadInst>(object) ? "what a loaded pointer leads to" : "memory";
 }
 
 static std::string eviction(const Access &access) {
   switch (access.evict) {
   case Eviction::Now: return access.apart ? "evicted behind where its ranges do not overlap" : "evicted behind";
   case Eviction::Soon: return "evicted behind when room is needed";
+  case Eviction::Last: // which is said of the loop that keeps it
   case Eviction::Never: return "not evicted: " + access.kept;
   }
   llvm_unreachable("every eviction has words");
@@ -41,7 +42,7 @@ void show(const LoopDecision &decision, OptimizationRemarkEmitter &remarks) {
     for (const Access &access : decision.accesses)
       remarks.emit([&] {
         OptimizationRemark remark(passName, "Fetch", place(*access.at, loop), header);
-        remark << ore::NV("Object", objectName(access)) << (access.overwrites ? " is overwritten, and not fetched: " : " is fetched ahead: ")
+        remark << ore::NV("Object", objectName(access.object)) << (access.overwrites ? " is overwritten, and not fetched: " : " is fetched ahead: ")
                << ore::NV("Pattern", name(access.pattern));
         if (access.step) remark << ", " << ore::NV("Step", access.step) << " bytes an iteration";
         if (auto *call = dyn_cast<CallBase>(access.at)) remark << ", for calls of " << ore::NV("Callee", call->getCalledFunction());
@@ -54,6 +55,21 @@ void show(const LoopDecision &decision, OptimizationRemarkEmitter &remarks) {
     remarks.emit([&] {
       return OptimizationRemarkMissed(passName, "NotFetched", place(*refusal.at, loop), header)
              << "access is not fetched ahead: " << ore::NV("Reason", refusal.why);
+    });
+}
+
+void show(const KeepDecision &decision, OptimizationRemarkEmitter &remarks) {
+  for (auto &[loop, objects] : decision.loops)
+    for (const Kept &kept : objects)
+      remarks.emit([&] {
+        return OptimizationRemark(passName, "Keep", place(*kept.at, *loop), loop->getHeader())
+               << ore::NV("Object", objectName(kept.object)) << " is kept while the loop of line " << ore::NV("Line", loop->getStartLoc() ? loop->getStartLoc().getLine() : 0)
+               << " runs: " << ore::NV("Reason", kept.isScattered ? "in an order that is not known" : "each iteration walks it again");
+      });
+  for (const NotKept &refusal : decision.refusals)
+    remarks.emit([&] {
+      return OptimizationRemarkMissed(passName, "NotKept", refusal.at)
+             << ore::NV("Object", objectName(refusal.object)) << " is not kept: " << ore::NV("Reason", refusal.why);
     });
 }
 

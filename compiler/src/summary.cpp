@@ -1,4 +1,5 @@
 #include "summary.h"
+#include "bounds.h"
 #include "llvm/ADT/SCCIterator.h"
 #include "llvm/Analysis/CFG.h"
 #include "llvm/Analysis/CallGraph.h"
@@ -15,96 +16,10 @@ namespace hinterland {
 static constexpr int64_t pieceMax = 4096;
 // Of a function as many pieces that its arguments bound; a caller makes one of neighbours.
 static constexpr size_t reachesMax = 32;
-// Steps to find an expression's bounds.
-static constexpr unsigned stepsMax = 64;
 // Calls inside calls that are looked into.
 static constexpr unsigned depthMax = 32;
 
 namespace {
-
-// Expressions that have the same value where a loop is entered, and give no range of 2^32 elements where it is not: a count that is not below 0
-// there is the greater one of itself and 0.
-class Entered : public SCEVRewriteVisitor<Entered> {
-public:
-  Entered(ScalarEvolution &evolution, const Loop &loop) : SCEVRewriteVisitor(evolution), loop_(loop) {}
-
-  const SCEV *visitZeroExtendExpr(const SCEVZeroExtendExpr *expression) {
-    const SCEV *number = visit(expression->getOperand()), *zero = SE.getZero(number->getType());
-    if (SE.isLoopEntryGuardedByCond(&loop_, ICmpInst::ICMP_SGE, number, zero)) number = SE.getSMaxExpr(number, zero);
-    return SE.getZeroExtendExpr(number, expression->getType());
-  }
-  // Iterations less one in a wider type: -1 where it is not entered.
-  const SCEV *widened(const SCEV *taken, Type *type) {
-    if (SE.getTypeSizeInBits(taken->getType()) >= SE.getTypeSizeInBits(type)) return visit(SE.getTruncateOrNoop(taken, type));
-    const SCEV *all = SE.getAddExpr(taken, SE.getOne(taken->getType()));
-    if (!SE.isLoopEntryGuardedByCond(&loop_, ICmpInst::ICMP_NE, all, SE.getZero(all->getType()))) return visit(SE.getZeroExtendExpr(taken, type));
-    return SE.getMinusSCEV(visit(SE.getZeroExtendExpr(all, type)), SE.getOne(type));
-  }
-
-private:
-  const Loop &loop_;
-};
-
-// The least and the greatest value of expressions of a function, in all iterations of its loops, as expressions of its arguments alone.
-class Bounds {
-public:
-  explicit Bounds(ScalarEvolution &evolution) : evolution_(evolution) {}
-
-  // None: it cannot be told.
-  std::optional<Formula> of(const SCEV *expression, bool greatest) {
-    steps_ = 0;
-    const SCEV *bound = extreme(expression, greatest);
-    return bound ? Formula::of(bound) : std::nullopt;
-  }
-
-private:
-  const SCEV *extreme(const SCEV *expression, bool greatest);
-  const SCEV *extreme(const SCEVAddRecExpr &recurrence, bool greatest);
-
-  ScalarEvolution &evolution_;
-  unsigned steps_ = 0;
-};
-
-const SCEV *Bounds::extreme(const SCEV *expression, bool greatest) {
-  if (++steps_ > stepsMax) return nullptr;
-  if (!evolution_.containsAddRecurrence(expression)) return expression;
-  if (auto *recurrence = dyn_cast<SCEVAddRecExpr>(expression)) return extreme(*recurrence, greatest);
-  SmallVector<const SCEV *, 4> parts;
-  auto bounded = [&](ArrayRef<const SCEV *> operands, bool greatest) {
-    for (const SCEV *operand : operands) parts.push_back(extreme(operand, greatest));
-    return !is_contained(parts, nullptr);
-  };
-  switch (expression->getSCEVType()) {
-  case scMulExpr: {
-    auto *factor = dyn_cast<SCEVConstant>(expression->operands()[0]);
-    if (!factor || expression->operands().size() != 2 || !bounded(expression->operands().drop_front(), greatest != factor->getAPInt().isNegative())) return nullptr;
-    return evolution_.getMulExpr(factor, parts[0]);
-  }
-  case scAddExpr: return bounded(expression->operands(), greatest) ? evolution_.getAddExpr(parts) : nullptr;
-  case scZeroExtend: return bounded(expression->operands(), greatest) ? evolution_.getZeroExtendExpr(parts[0], expression->getType()) : nullptr;
-  case scSignExtend: return bounded(expression->operands(), greatest) ? evolution_.getSignExtendExpr(parts[0], expression->getType()) : nullptr;
-  case scSMaxExpr:
-  case scUMaxExpr:
-  case scSMinExpr:
-  case scUMinExpr: return bounded(expression->operands(), greatest) ? evolution_.getMinMaxExpr(expression->getSCEVType(), parts) : nullptr;
-  default: return nullptr;
-  }
-}
-
-// What it begins or ends with.
-const SCEV *Bounds::extreme(const SCEVAddRecExpr &recurrence, bool greatest) {
-  const SCEV *taken = evolution_.getBackedgeTakenCount(recurrence.getLoop());
-  if (!recurrence.isAffine() || isa<SCEVCouldNotCompute>(taken)) return nullptr;
-  const SCEV *step = recurrence.getStepRecurrence(evolution_), *start = extreme(recurrence.getStart(), greatest);
-  taken = extreme(taken, true);
-  if (!start || !taken || evolution_.containsAddRecurrence(step)) return nullptr;
-  Entered entered(evolution_, *recurrence.getLoop());
-  start = entered.visit(start);
-  const SCEV *last = evolution_.getAddExpr(start, evolution_.getMulExpr(step, entered.widened(taken, step->getType())));
-  if (evolution_.isKnownNonNegative(step)) return greatest ? last : start;
-  if (evolution_.isKnownNonPositive(step)) return greatest ? start : last;
-  return greatest ? evolution_.getSMaxExpr(start, last) : evolution_.getSMinExpr(start, last);
-}
 
 // What a function touches of its arguments' memory.
 class Touched {
@@ -148,7 +63,8 @@ void Touched::add(const SCEV *from, const SCEV *to, uint64_t bytes, bool writes)
     known->writes |= writes;
     return;
   }
-  auto first = bounds_.of(begin, false), last = bounds_.of(end, true);
+  const SCEV *least = bounds_.of(begin, false), *greatest = bounds_.of(end, true);
+  auto first = least ? Formula::of(least) : std::nullopt, last = greatest ? Formula::of(greatest) : std::nullopt;
   if (!first || !last) return addUnbounded(from);
   auto *known = find_if(reaches_, [&](const Reach &other) { return other.argument == argument->getArgNo() && other.begin == *first && other.end == *last; });
   if (known != reaches_.end()) known->writes |= writes;

@@ -482,7 +482,7 @@ def plan(seed):
     text = ["hinterland-plan = 1"]
     for k in range(12):
         text += ["", "[[function]]", f'name = "kernel{k}"']
-        if r.random() < 0.6: text.append(f'evict = "{r.choice(["never", "soon", "now"])}"')
+        if r.random() < 0.6: text.append(f'evict = "{r.choice(["never", "soon", "now", "last", "last", "last"])}"')
         if r.random() < 0.1: text.append(f'patterns = ["{r.choice(["sequential", "strided", "nest", "indirect", "chain"])}"]')
     return "\n".join(text)
 

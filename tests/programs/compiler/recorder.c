@@ -4,7 +4,8 @@
  * its fetch, and each one of a page that was given up, is seen. With HINTED_TOTAL it says at the end how many questions loops have asked.
  * HINTED_DISTANCE is what loop_begin and loop_search answer: one number after the other, each until a loop says that it ends, and then the first
  * again; `later`: nothing is far but what comes later in a search. With HINTED_FAR=FROM-TO these pages alone of the first watched object are far, if
- * they are among those of a range that it looks at: 64 that exist, evenly spread, as in the runtime. With HINTED_OLDER there is no loop_search. */
+ * they are among those of a range that it looks at: 64 that exist, evenly spread, as in the runtime. With HINTED_OLDER there is no loop_search.
+ * What is kept must be released before the program ends, and nothing else may be. */
 #define _GNU_SOURCE
 #include "recorder.h"
 #include <signal.h>
@@ -18,6 +19,7 @@
 #define PAGE 4096ul
 #define PAGES_MAX 65536
 #define OBJECTS_MAX 8
+#define KEPT_MAX 64
 
 static struct object {
     const char *name;
@@ -123,6 +125,33 @@ static void evict(struct hinterland_loop *loop, const void *address, size_t byte
     mprotect((void *)begin, end - begin, PROT_NONE);
 }
 
+static struct range {
+    uintptr_t address;
+    size_t bytes;
+} kept[KEPT_MAX], were_kept[KEPT_MAX]; /* now, and since that was last written */
+static unsigned kept_now, keeps;
+
+static void keep(const void *address, size_t bytes) {
+    if (!bytes) return;
+    if (kept_now == KEPT_MAX) abort();
+    kept[kept_now++] = were_kept[keeps++ % KEPT_MAX] = (struct range){(uintptr_t)address, bytes};
+}
+
+static void release(const void *address, size_t bytes) {
+    if (!bytes) return;
+    unsigned at = 0;
+    while (at < kept_now && (kept[at].address != (uintptr_t)address || kept[at].bytes != bytes)) at++;
+    if (at == kept_now) abort();
+    kept[at] = kept[--kept_now];
+}
+
+void recorder_kept(const char *kernel, const void *object, size_t bytes) {
+    unsigned whole = 0;
+    for (unsigned i = 0; i < keeps && i < KEPT_MAX; i++) whole += were_kept[i].address == (uintptr_t)object && were_kept[i].bytes == bytes;
+    fprintf(stderr, "%s keeps %u whole %u left %u\n", kernel, keeps, whole, kept_now);
+    keeps = 0;
+}
+
 /* The worst that a promise allows: what is there is gone at once. */
 static void overwrite(void *address, size_t bytes) {
     uintptr_t begin = ((uintptr_t)address + PAGE - 1) / PAGE * PAGE, end = ((uintptr_t)address + bytes) / PAGE * PAGE;
@@ -182,14 +211,15 @@ static void loop_end(struct hinterland_loop *loop, uint64_t iterations) {
 
 __attribute__((destructor)) static void total(void) {
     if (getenv("HINTED_TOTAL")) fprintf(stderr, "begins %u\n", begins);
+    if (kept_now) abort();
 }
 
 static void unused(void) { abort(); }
 
 const void *hinterland_hints(uint32_t version) {
     static void (*const hints[14])(void) = {
-        unused, unused, unused, unused, unused, unused, (void (*)(void))overwrite, unused, (void (*)(void))loop_begin, (void (*)(void))loop_end,
-        (void (*)(void))fetch, (void (*)(void))fetchv, (void (*)(void))evict, (void (*)(void))loop_search,
+        unused, unused, unused, unused, (void (*)(void))keep, (void (*)(void))release, (void (*)(void))overwrite, unused, (void (*)(void))loop_begin,
+        (void (*)(void))loop_end, (void (*)(void))fetch, (void (*)(void))fetchv, (void (*)(void))evict, (void (*)(void))loop_search,
     };
     static struct {
         uint32_t version, bytes;

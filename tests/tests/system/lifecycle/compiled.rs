@@ -20,6 +20,7 @@ pub fn trials() -> Vec<Trial> {
     add("remarks", no_llvm, Box::new(remarks));
     add("named", no_llvm, Box::new(named));
     add("promises", no_llvm, Box::new(promises));
+    add("kept", no_llvm, Box::new(kept));
     add("certain", no_llvm, Box::new(certain));
     add("left", no_llvm, Box::new(left));
     add("early", no_llvm, Box::new(early));
@@ -39,6 +40,8 @@ pub fn trials() -> Vec<Trial> {
     add("scattered", no_far_llvm, Box::new(scattered));
     add("left_and_called", no_far_llvm, Box::new(left_and_called));
     add("other_input", no_far_llvm, Box::new(other_input));
+    add("kept_in_little_memory::inline", no_far_llvm, Box::new(|name| kept_in_little_memory(name, "inline")));
+    add("kept_in_little_memory::monitor", no_far_llvm, Box::new(|name| kept_in_little_memory(name, "monitor")));
     add("overwritten::inline", no_far_llvm, Box::new(|name| overwritten(name, "inline")));
     add("overwritten::monitor", no_far_llvm, Box::new(|name| overwritten(name, "monitor")));
     add("far::inline", no_far_llvm, Box::new(|name| far(name, "inline")));
@@ -224,16 +227,17 @@ fn check(object: &str, seen: &Seen, is_hinted: bool) -> Result<()> {
 fn remarks(test: &str) -> Result<()> {
     ["loops", "overwrites", "fused", "certain", "left", "calls"]
         .into_iter()
-        .try_for_each(|program| remarks_of(test, program))
+        .try_for_each(|program| remarks_of(test, program, "c", "cc"))?;
+    remarks_of(test, "kept", "cpp", "c++")
 }
 
-fn remarks_of(test: &str, program: &str) -> Result<()> {
+fn remarks_of(test: &str, program: &str, kind: &str, language: &str) -> Result<()> {
     let to = built(test, program).display().to_string();
-    let [plan, code, reference] = ["plan", "c", "remarks"].map(|kind| source(&format!("{program}.{kind}")));
+    let [plan, code, reference] = ["plan", kind, "remarks"].map(|kind| source(&format!("{program}.{kind}")));
     let words = ["-O2", "-w", "-Rpass=hinterland", "-Rpass-missed=hinterland", "-fno-caret-diagnostics", "--far-plan"];
-    let said = compile(test, "cc", &[&words[..], &[&plan, &code, "-o", &to]].concat())?;
+    let said = compile(test, language, &[&words[..], &[&plan, &code, "-o", &to]].concat())?;
     let mut lines: Vec<&str> =
-        said.lines().filter_map(|line| Some(line.split_once(&format!("{program}.c:"))?.1)).collect();
+        said.lines().filter_map(|line| Some(line.split_once(&format!("{program}.{kind}:"))?.1)).collect();
     lines.retain(|line| !line.contains("the plan does not name its function"));
     lines.sort_by_key(|line| line.split(':').take(2).filter_map(|word| word.parse().ok()).collect::<Vec<u32>>());
     let said = lines.join("\n") + "\n";
@@ -290,6 +294,76 @@ fn promises(test: &str) -> Result<()> {
             ensure!((promised.parse::<u32>()? > 1000) == promises, "{flags:?}, {distance}: {report}");
         }
     }
+    Ok(())
+}
+
+/// `kept.cpp` without the plugin, and with its plan.
+fn kept_programs(test: &str, flags: &[&str]) -> Result<[PathBuf; 2]> {
+    let [plain, hinted] = ["plain", "hinted"].map(|file| built(test, file));
+    let [plan, code] = ["plan", "cpp"].map(|kind| source(&format!("kept.{kind}")));
+    printed(Command::new("clang++-22").args(["-O2", &code, "-o"]).arg(&plain))?;
+    let words = ["-O2", "--far-plan", &plan, &code, "-o", &hinted.display().to_string()];
+    compile(test, "c++", &[&words, flags].concat())?;
+    Ok([plain, hinted])
+}
+
+/// Of each kernel of `kept.cpp`: how often something is kept; and how often what it expects to be. Rounds walk their indices again, too.
+const KEEPS: [(&str, u32, u32); 23] = [
+    ("gathered", 1, 1),
+    ("cleared", 1, 1),
+    ("created", 1, 1),
+    ("until", 1, 1),
+    ("found", 1, 1),
+    ("thrown", 1, 1),
+    ("checked", 1, 1),
+    ("unchecked", 1, 1),
+    ("rounds", 2, 1),
+    ("out", 1, 1),
+    ("own", 4, 0),
+    ("rewalked", 1, 1),
+    ("unwalked", 0, 0),
+    ("backwards", 1, 1),
+    ("empty", 0, 0),
+    ("several", 3, 1),
+    ("sited", 1, 1),
+    ("one", 1, 1),
+    ("once", 0, 0),
+    ("unsized", 0, 0),
+    ("called", 0, 0),
+    ("unhinted", 0, 0),
+    ("jumped", 0, 0),
+];
+
+/// What a plan wants last is kept while the outermost loop runs that comes to it again, and is released behind each of its ends: its count, `break`,
+/// `return`, and where it throws. Nothing is kept where a call in the loop may not return, and nothing that is walked once.
+fn kept(test: &str) -> Result<()> {
+    let recorder = c_program("compiler/recorder", &["-shared", "-fPIC"])?;
+    for flags in [&[][..], &["-flto", "-fuse-ld=lld"]] {
+        let [plain, program] = kept_programs(test, flags)?;
+        let (expected, _) = printed(&mut Command::new(plain))?;
+        ensure!(printed(&mut Command::new(&program))?.0 == expected, "{flags:?}: alone");
+        for distance in ["0", "1", "500", "later,3"] {
+            let mut command = Command::new(&program);
+            command.env("LD_PRELOAD", &recorder).env("HINTED_DISTANCE", distance);
+            let (output, report) = printed(&mut command)?;
+            ensure!(output == expected, "{flags:?}, {distance}: {output}");
+            let line = |(kernel, keeps, whole)| format!("{kernel} keeps {keeps} whole {whole} left 0\n");
+            ensure!(report == KEEPS.map(line).concat(), "{flags:?}, {distance}: {report}");
+        }
+    }
+    Ok(())
+}
+
+/// What is kept of a program in little memory, and the same output.
+fn kept_in_little_memory(test: &str, path: &str) -> Result<()> {
+    let [plain, hinted] = kept_programs(test, &[])?;
+    let (expected, _) = printed(Command::new(&plain).arg("far"))?;
+    let options = ["--local", "16M", "--fault-path", path, "--quiet"];
+    let ended = Launch::new(test, &options, &[&hinted.display().to_string(), "far"])?.run()?;
+    ended.expect(0, &expected)?.expect_paging()?;
+    // 2 MiB in each of three rounds.
+    let kept = ended.stats()?["hint_kept_pages"].as_u64().context("no hints in the figures")?;
+    ensure!((3 * 512..=3 * 514).contains(&kept), "{kept} pages were kept");
     Ok(())
 }
 
