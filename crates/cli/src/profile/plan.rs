@@ -6,7 +6,7 @@ use super::names::has_name;
 use super::{Refusal, ended};
 use crate::error::complain;
 use crate::output;
-use crate::plan::{Function as Planned, Plan, Site as PlannedSite, VERSION};
+use crate::plan::{Eviction, Function as Planned, Plan, Site as PlannedSite, VERSION};
 use crate::print;
 use crate::report::{count, duration, percent};
 use clap::Args;
@@ -43,10 +43,14 @@ Examples:
   hinterland plan app.prof -o app.plan --worst 20% --largest 20%
 
 A plan is TOML and may be edited: functions that are not in it are left alone. At least one function and one allocation are taken. What \
-has no name, in a file without symbols, is left out. An allocation changes what the compiler does only where it has a word on eviction (evict = \"soon\"), \
-which people write, and `hinterland optimize` tries.
+has no name, in a file without symbols, is left out. An allocation changes what the compiler does only where it has a word on eviction. The plan says \
+evict = \"last\" of allocations whose faults followed no order, as long as they fit together into a quarter of --local; other words people write, and \
+`hinterland optimize` tries.
 
 Exit code: 0, or 125 when there is nothing to plan or a file cannot be used.";
+
+/// The part of the budget that hints may keep (`KEPT_PART` of the pager).
+const KEPT_PART: u64 = 4;
 
 /// What stands above a plan.
 pub const HEAD: &str = "\
@@ -148,9 +152,22 @@ pub fn choose(file: &ProfileFile, worst: f64, largest: f64, depth: usize) -> Pla
     let mut known = HashSet::new();
     // Without lines the allocations of a function are one to the compiler.
     let is_new = |site: &PlannedSite| known.insert((site.function.clone(), site.line, site.column));
-    let sites = sites.into_iter().map(|site| large_one(file, site)).filter(is_new).collect();
+    let mut sites: Vec<PlannedSite> = sites.into_iter().map(|site| large_one(file, site)).filter(is_new).collect();
+    keep_scattered(&mut sites, file.run.local_bytes.unwrap_or(0));
     let (program, build_id) = (file.program.path.clone(), file.program.build_id.clone());
     Plan { version: VERSION, program, build_id, functions, sites, measured: None }
+}
+
+/// Says of allocations that were touched in no order that they leave last: a loop that comes to them again keeps them (Mira §4.4). Those that have
+/// room together in what the run's budget lets a program keep, the largest first.
+fn keep_scattered(sites: &mut [PlannedSite], local_bytes: u64) {
+    let mut room_bytes = local_bytes / KEPT_PART;
+    for site in sites.iter_mut().filter(|site| site.pattern == "random" && site.bytes > 0) {
+        if let Some(rest) = room_bytes.checked_sub(site.bytes) {
+            room_bytes = rest;
+            site.evict = Some(Eviction::Last);
+        }
+    }
 }
 
 fn worst_one(file: &ProfileFile, function: &Function) -> Planned {
@@ -258,6 +275,37 @@ mod tests {
         assert_eq!(plan.sites.len(), 1);
         assert_eq!(plan.sites[0].calls, ["make app.cpp:3"]);
         assert_eq!(choose(&file(), 1.0, 1.0, 0).functions.len(), 2, "all of them, and nothing that they call");
+    }
+
+    #[test]
+    fn what_is_touched_in_no_order_leaves_last_where_it_has_room_in_a_quarter_of_the_budget() {
+        let mut value = example();
+        let site = |line: u32, bytes: u64, pattern: &str| {
+            let mut site = example()["sites"][0].clone();
+            site["calls"][0]["line"] = line.into();
+            (site["held_bytes_max"], site["pattern"]) = (bytes.into(), pattern.into());
+            site
+        };
+        let all = [
+            site(3, 900, "random"),
+            site(4, 700, "sequential"),
+            site(5, 600, "random"),
+            site(6, 500, "random"),
+            site(7, 400, "random"),
+            site(8, 300, "once"),
+        ];
+        value["sites"] = all.to_vec().into();
+        let mut lines_for = |local: Option<u64>| -> Vec<u32> {
+            value["run"]["local_bytes"] = local.map_or(serde_json::Value::Null, Into::into);
+            let plan = choose(&ProfileFile::of(value.to_string().as_bytes()).unwrap(), 1.0, 1.0, 0);
+            assert_eq!(plan.sites.len(), all.len());
+            let last = plan.sites.iter().filter(|site| site.evict == Some(Eviction::Last));
+            last.map(|site| site.line).collect()
+        };
+        assert_eq!(lines_for(Some(4 * 1000)), [3], "the others have no room beside it");
+        assert_eq!(lines_for(Some(4 * 899)), [5], "nor this one with any other");
+        assert_eq!(lines_for(Some(4 * 1500)), [3, 5]);
+        assert!(lines_for(Some(1024)).is_empty() && lines_for(None).is_empty());
     }
 
     #[test]
