@@ -84,10 +84,10 @@ impl LocalMemory {
         policy.turn.note(|| Step::Forgotten { pages: pages.collect() });
     }
 
-    /// The program wants a page kept. False: what it wants kept is a quarter of the budget already.
+    /// The program wants a page kept, perhaps once more. False: what it wants kept without this page is a quarter of the budget already.
     pub(crate) fn keep(&self, page: PageNo) -> bool {
-        let has_room = || (self.kept.pages() as u64 + 1) * KEPT_PART <= self.account.budget().0;
-        (self.kept.touch(page, PageNo(page.0 + 1)) || has_room()) && self.kept.add(page, self.pages.count)
+        let has_room = (self.kept.pages() as u64 + 1) * KEPT_PART <= self.account.budget().0;
+        (has_room || self.kept.touch(page, PageNo(page.0 + 1))) && self.kept.add(page, self.pages.count)
     }
 
     /// Whether a page is no victim because the program wants it kept: not while that is more than a quarter of a budget that has shrunk.

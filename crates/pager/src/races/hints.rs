@@ -1,6 +1,6 @@
 //! Hints, against what happens to their pages meanwhile.
 
-use super::{FORKS, For, Stage, compressed, on, on_both_kernel_paths, on_both_paths, on_simulated};
+use super::{FORKS, For, PAGES, Stage, compressed, on, on_both_kernel_paths, on_both_paths, on_simulated};
 use crate::hint_ring::Run;
 use crate::points::Point;
 use crate::state::Entry;
@@ -147,6 +147,26 @@ fn the_policy_is_told_of_an_arrival_before_a_hinted_departure() {
             stage.script.told.lock().unwrap().iter().filter(|(page, _)| *page == PAGE).map(|(_, came)| *came).collect();
         assert_eq!(told, [true, false]);
         stage.check(PAGE, 6);
+    });
+}
+
+/// As by two threads that run one loop.
+#[test]
+fn what_is_kept_twice_and_has_no_room_for_all_of_it_stays_until_it_is_released_twice() {
+    on_both_kernel_paths(|stage| {
+        let hints = stage.pager.hints();
+        let (all, len) = (stage.pager.address(PageNo(0)), PAGES as usize * PAGE_BYTES);
+        stage.fit_policy(); // to all of these pages, of which a quarter has room
+        stage.write(PAGE, 7);
+        hints.keep(all, len);
+        hints.keep(all, len);
+        hints.release(all, len);
+        stage.evict(PAGE);
+        assert_eq!(stage.state(PAGE), State::Resident, "it is released once");
+        hints.release(all, len);
+        stage.evict(PAGE);
+        assert_ne!(stage.state(PAGE), State::Resident);
+        stage.check(PAGE, 7);
     });
 }
 
