@@ -163,7 +163,9 @@ impl LocalMemory {
     /// In the child of a fork: what was counted before it is the parent's.
     pub(crate) fn begin_child(&self) {
         self.account.restart_peak();
-        self.policy.lock().take_loads();
+        let mut policy = self.policy.lock();
+        policy.take_loads();
+        policy.take_random_victims();
     }
 
     /// Writes the gauges of local memory to the ledger.
@@ -219,6 +221,7 @@ impl LocalMemory {
     fn policy_bytes(&self) -> u64 {
         let mut policy = self.policy();
         self.count_loads(policy.policy.take_loads());
+        self.pages.row().random_victim_pages.fetch_add(policy.take_random_victims(), Relaxed);
         policy.metadata_bytes() as u64
     }
 

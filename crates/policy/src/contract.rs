@@ -63,6 +63,11 @@ pub trait EvictionPolicy: Send {
         false
     }
 
+    /// Takes the number of victims that were chosen at random since the last call.
+    fn take_random_victims(&mut self) -> u64 {
+        0
+    }
+
     /// The number of pages that the resident queues should be shaped for (the local budget), when it changes.
     fn resize(&mut self, capacity_pages: usize);
 

@@ -168,6 +168,10 @@ impl EvictionPolicy for WithCurve {
         self.policy.keeps_neighbours()
     }
 
+    fn take_random_victims(&mut self) -> u64 {
+        self.policy.take_random_victims()
+    }
+
     fn resize(&mut self, capacity_pages: usize) {
         self.curve.resize(capacity_pages);
         self.policy.resize(capacity_pages);

@@ -41,6 +41,8 @@ pub(crate) struct NearFit {
     arrivals: usize,
     /// What is left of the block that leaves.
     block: Range<u32>,
+    /// Victims that were not yet counted.
+    victims: u64,
     /// Of a xorshift generator; the same in each run, so that decisions can be replayed.
     random: u64,
 }
@@ -56,6 +58,7 @@ impl NearFit {
             marks: Vec::new(),
             arrivals: 0,
             block: 0..0,
+            victims: 0,
             random: 0x9e37_79b9_7f4a_7c15,
         }
     }
@@ -117,6 +120,7 @@ impl NearFit {
                 // One that was just used has a part of its rounds to go: it stays.
                 if matches!(lists.state(page), ListState::Young | ListState::Main) && lists.rounds(page) == 0 {
                     lists.put(page, ListState::TakenMain);
+                    self.victims += 1;
                     return Some(page);
                 }
             }
@@ -126,6 +130,11 @@ impl NearFit {
             self.block = first..first.saturating_add(BLOCK_PAGES);
         }
         None
+    }
+
+    /// Takes the number of victims since the last call.
+    pub(crate) fn take_victims(&mut self) -> u64 {
+        std::mem::take(&mut self.victims)
     }
 
     pub(crate) fn metadata_bytes(&self) -> usize {

@@ -160,6 +160,10 @@ impl EvictionPolicy for S3Fifo {
         self.near_fit.applies(&self.lists)
     }
 
+    fn take_random_victims(&mut self) -> u64 {
+        self.near_fit.take_victims()
+    }
+
     fn resize(&mut self, capacity_pages: usize) {
         self.probation.resize(capacity_pages);
         self.near_fit.resize(capacity_pages);

@@ -1,5 +1,5 @@
 /* What happens to single pages: locked, dropped, zero, freed, read again and again; in a budget of 16 MiB.
- * usage: pages lock|drop|zeros|freed|lazily|clean
+ * usage: pages lock|drop|zeros|freed|lazily|clean|rounds
  *        pages objects BYTES    (fills 64 MiB with objects of so many bytes, and prints /proc/self/smaps) */
 #define _GNU_SOURCE
 #include "pattern.h"
@@ -137,6 +137,12 @@ int main(int argc, char **argv) {
         return 0;
     }
     if (!strcmp(what, "objects")) return objects(strtoul(argv[2], NULL, 10));
+    if (!strcmp(what, "rounds")) { /* through a little more than the budget */
+        uint64_t *memory = patterned(18, 1);
+        for (int round = 0; round < 40; round++) verify(memory, 18 * 256, 1, "again");
+        puts("done");
+        return 0;
+    }
     uint64_t *memory = patterned(MEBIBYTES, 1);
     if (!strcmp(what, "lock")) {
         say("half", mlock(memory, 4 << 20));

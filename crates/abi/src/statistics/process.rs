@@ -152,6 +152,7 @@ statistics! {
             patched_bytes: Bytes = "Bytes of these that were written.";
             evicted_zero_pages: Pages = "Pages dropped because they were all zero.";
             evicted_free_pages: Pages = "Pages dropped because the heap had freed them: they were neither compressed nor stored.";
+            random_victim_pages: Pages = "Victims that the policy chose at random, because nearly all of the program's pages fit into local memory.";
             dropped_copies: Pages = "Stored copies of local pages that were dropped because room was short.";
             hint_evicted_pages: Pages = "Victims that hints named.";
             hint_overwritten_pages: Pages = "Far pages that were not fetched because their thread had said that it overwrites them.";

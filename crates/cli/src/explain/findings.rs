@@ -66,6 +66,8 @@ pub struct Observed {
     pub prefetch_hits: u64,
     /// Beside them: faults on pages without content.
     pub first_touches: u64,
+    /// Pages that the policy chose to be evicted at random, because nearly all of the program's pages fit into local memory.
+    pub random_victims: u64,
     /// Time that threads waited, summed over them.
     pub stall_seconds: f64,
     /// Of the run; above 1 when several threads waited at once.
@@ -398,6 +400,7 @@ impl Findings {
             minor: stats.minor_faults,
             prefetch_hits: stats.prefetch_hits_observed.saturating_sub(stats.block_faults),
             first_touches: stats.first_touch_faults,
+            random_victims: stats.random_victim_pages,
             stall_seconds: stats.stall_seconds,
             stall_share: stats.stall_share,
             stall_threads: stats.stall_threads,

@@ -49,12 +49,16 @@ fn saw(findings: &Findings) -> String {
     let [major, minor, hits, first] = [saw.major, saw.minor, saw.prefetch_hits, saw.first_touches].map(count);
     let stall = Duration::try_from_secs_f64(saw.stall_seconds.max(0.0)).unwrap_or(Duration::MAX);
     let stalled = stalled(stall, saw.stall_share, saw.stall_threads);
+    let at_random = match saw.random_victims {
+        0 => String::new(),
+        pages => format!("  {} pages were chosen at random to be evicted, because nearly all fit into local memory\n", count(pages)),
+    };
     format!(
         "\nwhat it saw\n  \
          {} requests for content that was not mapped: {major} waited for far memory (major), {minor} found their page in the swap \
          cache (minor), {hits} were first uses of prefetched pages\n  \
          beside them {first} first touches; the program waited for {stalled}\n  \
-         patterns: {}\n",
+         patterns: {}\n{at_random}",
         count(saw.requests),
         patterns(&saw.patterns)
     )

@@ -135,6 +135,8 @@ pub struct Stats {
     pub evicted_dirty_pages: u64,
     pub evicted_zero_pages: u64,
     pub evicted_free_pages: u64,
+    #[serde(default)]
+    pub random_victim_pages: u64,
     pub prefetcher: String,
     pub prefetcher_source: Option<String>,
     pub read_ahead_pages: Option<u32>,

@@ -144,10 +144,14 @@ impl Summary<'_> {
             0 => String::new(),
             pages => format!(", {} freed", count(pages)),
         };
+        let at_random = match counters.random_victim_pages {
+            0 => String::new(),
+            pages => format!("; {} chosen at random, because nearly all fits", count(pages)),
+        };
         line(
             "evicted",
             format!(
-                "{} clean, {} dirty, {} zero pages{freed}",
+                "{} clean, {} dirty, {} zero pages{freed}{at_random}",
                 count(counters.evicted_clean_pages),
                 count(counters.evicted_dirty_pages),
                 count(counters.evicted_zero_pages)

@@ -16,7 +16,7 @@ fn stats() -> Value {
     let mut stats = json!({
         "stats_version": 2, "program": "job", "fault_path": "inline", "reason": "pages move", "process_count": 1,
         "local_budget_bytes": 1 << 27, "managed_peak_bytes": 1 << 28, "stall_seconds": 1.5, "stall_share": 0.4,
-        "first_touch_faults": 20, "major_faults": 6000, "minor_faults": 1000,
+        "first_touch_faults": 20, "major_faults": 6000, "minor_faults": 1000, "random_victim_pages": 77,
         "evicted_clean_pages": 1, "evicted_dirty_pages": 1, "evicted_zero_pages": 1, "evicted_free_pages": 1,
         "prefetcher": "streams", "prefetcher_source": null, "read_ahead_pages": null,
         "prefetched_pages": 40_000, "prefetch_hits": 30_000, "prefetch_hits_observed": 1000,
@@ -55,6 +55,7 @@ fn says_what_was_seen_and_done_by_thread_and_region() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     for part in [
         "job: prefetcher streams (the default; it follows streams of any step, several at once)",
+        "77 pages were chosen at random to be evicted, because nearly all fit into local memory",
         "8,000 requests for content that was not mapped: 6,000 waited for far memory (major), 1,000 found",
         "patterns: 50.0 % sequential, 0.0 % strided, 50.0 % irregular",
         "800 windows of 64.0 pages on average, 64 at most",

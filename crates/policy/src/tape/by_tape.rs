@@ -108,6 +108,10 @@ impl EvictionPolicy for ByTape {
         !self.holds.lock().is_empty() || self.policy.keeps_neighbours()
     }
 
+    fn take_random_victims(&mut self) -> u64 {
+        self.policy.take_random_victims()
+    }
+
     fn resize(&mut self, capacity_pages: usize) {
         self.policy.resize(capacity_pages);
     }

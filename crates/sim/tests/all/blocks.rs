@@ -52,12 +52,17 @@ fn a_page_that_comes_with_its_neighbours_is_waited_for_once() {
 }
 
 #[test]
+#[allow(clippy::cast_precision_loss, reason = "a ratio of times")]
 fn auto_is_hardly_slower_than_pages_alone_where_blocks_do_not_pay() {
     let mut ratios: Vec<(f64, &str)> = suite::all(4096, 500)
         .into_iter()
         .map(|(pattern, work, local)| {
-            let [page, auto] = [Granularity::Page, Granularity::Auto].map(|how| played(&work, local, "tcp-10g", how));
-            (ratio(&auto, &page), pattern)
+            // Of a loop that nearly fits, victims are random: one replay says little.
+            let replays = if pattern == "loop over 1.25 n" { 16 } else { 1 };
+            let [page, auto] = [Granularity::Page, Granularity::Auto].map(|how| {
+                (0..replays).map(|more| played(&work, local + more, "tcp-10g", how).run_ns() as f64).sum::<f64>()
+            });
+            (auto / page, pattern)
         })
         .collect();
     ratios.sort_by(|a, b| a.0.total_cmp(&b.0));

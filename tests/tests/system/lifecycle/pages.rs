@@ -23,6 +23,7 @@ pub fn trials() -> Vec<Trial> {
             suite::trial(name("lazily"), skips::no_userfaultfd, move || lazily(path)),
             suite::trial(name("sorted"), skips::no_userfaultfd, move || sorted(path)),
             suite::trial(name("clean"), skips::no_userfaultfd, move || clean(path)),
+            suite::trial(name("rounds"), skips::no_userfaultfd, move || rounds(path)),
             suite::trial(name("copies"), skips::no_userfaultfd, move || copies(path)),
             suite::trial(name("tight"), skips::no_userfaultfd, move || tight(path)),
         ]
@@ -103,6 +104,15 @@ fn clean(path: &str) -> Result<()> {
     let (clean, stored) = (stats["evicted_clean_pages"].as_u64(), stats["backends"][0]["bytes_in"].as_u64());
     ensure!(clean > Some(DATA_BYTES / 4096), "few pages left without a write: {stats}");
     ensure!(stored < Some(DATA_BYTES * 3 / 2), "pages were written again: {stats}");
+    Ok(())
+}
+
+/// Of a program that goes round and round through a little more than the budget, victims are chosen at random, and the summary says so.
+fn rounds(path: &str) -> Result<()> {
+    let ended = run("rounds", path, "compressed")?;
+    let stats = ended.expect(0, "done\n")?.expect_eviction()?.stats()?;
+    ensure!(stats["random_victim_pages"].as_u64() > Some(0), "no victim was chosen at random: {stats}");
+    ensure!(ended.stderr.contains("chosen at random, because nearly all fits"), "{}", ended.stderr);
     Ok(())
 }
 
