@@ -51,7 +51,10 @@ fn saw(findings: &Findings) -> String {
     let stalled = stalled(stall, saw.stall_share, saw.stall_threads);
     let at_random = match saw.random_victims {
         0 => String::new(),
-        pages => format!("  {} pages were chosen at random to be evicted, because nearly all fit into local memory\n", count(pages)),
+        pages => format!(
+            "  {} pages were chosen at random to be evicted, because nearly all fit into local memory\n",
+            count(pages)
+        ),
     };
     format!(
         "\nwhat it saw\n  \

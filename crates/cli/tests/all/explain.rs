@@ -16,7 +16,7 @@ fn stats() -> Value {
     let mut stats = json!({
         "stats_version": 2, "program": "job", "fault_path": "inline", "reason": "pages move", "process_count": 1,
         "local_budget_bytes": 1 << 27, "managed_peak_bytes": 1 << 28, "stall_seconds": 1.5, "stall_share": 0.4,
-        "first_touch_faults": 20, "major_faults": 6000, "minor_faults": 1000, "random_victim_pages": 77,
+        "first_touch_faults": 20, "major_faults": 6000, "minor_faults": 1000,
         "evicted_clean_pages": 1, "evicted_dirty_pages": 1, "evicted_zero_pages": 1, "evicted_free_pages": 1,
         "prefetcher": "streams", "prefetcher_source": null, "read_ahead_pages": null,
         "prefetched_pages": 40_000, "prefetch_hits": 30_000, "prefetch_hits_observed": 1000,
@@ -27,6 +27,7 @@ fn stats() -> Value {
         "threads": [place(71, 3900), place(72, 100)],
         "regions": [place(0x4800_0000_0000, 3900), place(0x4800_0400_0000, 100)],
     });
+    stats["random_victim_pages"] = 77.into();
     for name in ["threads", "threads_without", "batches", "pages", "left", "left_position", "left_page", "resumed"] {
         stats[format!("tape_{name}")] = 0.into();
     }
