@@ -8,8 +8,8 @@
 //! arrivals → one page of BLOCK_PAGES is marked ──► a mark, at random ──► its block of BLOCK_PAGES pages, as far as they are resident
 //! ```
 //!
-//! The program nearly fits while few of its pages are far, and half as many at least are fetched as are evicted: of one that grows, what is old may
-//! be dead, and the oldest leave.
+//! The program nearly fits while few of its pages are far, and about as many are fetched as are evicted: of one that grows, or has a hot set beside
+//! dead pages, what is old may be dead, and the oldest leave.
 //!
 //! Source: J. E. Smith & J. R. Goodman, "Instruction cache replacement policies and organizations" (IEEE Transactions on Computers 34(3), 1985),
 //! on random replacement of loops. The conditions are ours (decision 0120).
@@ -22,6 +22,8 @@ use std::ops::Range;
 const FAR_PART: usize = 3;
 /// It is judged anew when such a part of local memory was evicted.
 const JUDGED_PART: usize = 32;
+/// That it is steady: of pages that were evicted so many were fetched at least. Where a hot set rests on dead pages, fewer come back.
+const STEADY: (usize, usize) = (7, 8);
 /// Pages of such a block, which is aligned, leave together: each by itself would interrupt the other processors.
 const BLOCK_PAGES: u32 = 32;
 /// Blocks that are looked at for a victim: in some of them, nothing is resident any more.
@@ -95,7 +97,7 @@ impl NearFit {
     pub(crate) fn evicted(&mut self) {
         self.evicted += 1;
         if self.evicted * JUDGED_PART > self.capacity_pages {
-            self.is_steady = self.fetched * 2 >= self.evicted;
+            self.is_steady = self.fetched * STEADY.1 >= self.evicted * STEADY.0;
             (self.evicted, self.fetched) = (0, 0);
         }
     }
