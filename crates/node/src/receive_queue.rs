@@ -52,30 +52,22 @@ impl<'a> ReceiveQueue<'a> {
 
     /// Makes room for `count` bytes from the beginning of the request on: in a buffer for a long one, which is given back for a short one.
     fn make_room(&mut self, count: usize, lane: &Lane<'a>) -> io::Result<()> {
-        match self.long.take() {
-            None if count > SHORT_BYTES => {
-                let mut buffer = lane.node.request_buffers.take(lane.number, lane.is_new)?;
-                buffer.bytes_mut()[..self.end - self.begin].copy_from_slice(self.arrived());
-                self.long = Some(buffer);
-            }
-            Some(buffer) if count <= SHORT_BYTES => {
-                self.long = Some(buffer);
-                self.give_back();
-                return Ok(());
-            }
-            unchanged => {
-                self.long = unchanged;
-                let (begin, end) = (self.begin, self.end);
-                if begin == end {
-                    (self.begin, self.end) = (0, 0);
-                } else if begin + count > self.bytes_mut().len() {
-                    self.bytes_mut().copy_within(begin..end, 0);
-                    (self.begin, self.end) = (0, end - begin);
-                }
-                return Ok(());
-            }
+        if count <= SHORT_BYTES {
+            self.give_back();
+        } else if self.long.is_none() {
+            let mut buffer = lane.node.request_buffers.take(lane.number, lane.is_new)?;
+            let length = self.end - self.begin;
+            buffer.bytes_mut()[..length].copy_from_slice(self.arrived());
+            self.long = Some(buffer);
+            (self.begin, self.end) = (0, length);
         }
-        (self.begin, self.end) = (0, self.end - self.begin);
+        let (begin, end) = (self.begin, self.end);
+        if begin == end {
+            (self.begin, self.end) = (0, 0);
+        } else if begin + count > self.bytes_mut().len() {
+            self.bytes_mut().copy_within(begin..end, 0);
+            (self.begin, self.end) = (0, end - begin);
+        }
         Ok(())
     }
 

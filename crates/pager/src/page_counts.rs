@@ -66,7 +66,7 @@ impl PageCounts {
     }
 
     /// Counts a page once less.
-    pub(crate) fn remove(&self, page: PageNo) {
+    fn remove(&self, page: PageNo) {
         let Some(count) = self.counts.get().map(|all| all.at(page.index())) else { return };
         let less = |count: u8| if count == u8::MAX { None } else { count.checked_sub(1) };
         if let Ok(1) = count.fetch_update(SeqCst, Relaxed, less) {
@@ -76,12 +76,17 @@ impl PageCounts {
 
     /// Counts the pages of a range once less, those that are not accessible among them.
     pub(crate) fn remove_all(&self, first: PageNo, count: u32) {
+        self.for_each_counted(first, count, |page| self.remove(page));
+    }
+
+    /// Calls a function with the pages of a range that may have a count, as long as one has.
+    fn for_each_counted(&self, first: PageNo, count: u32, mut each: impl FnMut(PageNo)) {
         let end = first.0.saturating_add(count);
         let mut page = first.0;
         while page < end && self.pages() > 0 {
             let part_end = end.min((page - page % PART_PAGES).saturating_add(PART_PAGES));
             if self.parts.contain(page) {
-                (page..part_end).for_each(|page| self.remove(PageNo(page)));
+                (page..part_end).map(PageNo).for_each(&mut each);
             }
             page = part_end;
         }
@@ -100,9 +105,7 @@ impl PageCounts {
 
     /// The same for the pages of a range.
     pub(crate) fn forget_all(&self, first: PageNo, count: u32) {
-        if self.pages.load(Relaxed) != 0 {
-            (first.0..first.0.saturating_add(count)).for_each(|page| self.forget(PageNo(page)));
-        }
+        self.for_each_counted(first, count, |page| self.forget(page));
     }
 
     /// No page has a count.

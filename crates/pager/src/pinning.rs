@@ -122,7 +122,7 @@ impl Pinning {
     /// See `Pager::unpin_long_term`.
     pub(crate) fn unpin_long_term(&self, address: usize, len: usize) {
         if let Some((first, end)) = self.pages.far_part(address, len) {
-            (first..end).map(PageNo).for_each(|page| self.pins.long_term.remove(page));
+            self.pins.long_term.remove_all(PageNo(first), end - first);
         }
     }
 

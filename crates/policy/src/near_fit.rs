@@ -143,7 +143,7 @@ impl NearFit {
         self.marks.capacity() * size_of::<PageNo>()
     }
 
-    /// Twice as many as there are runs: some are of pages that have left.
+    /// Twice as many as there are blocks: some are of pages that have left.
     fn marks_max(&self) -> usize {
         2 * self.capacity_pages / BLOCK_PAGES as usize
     }
