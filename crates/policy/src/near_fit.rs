@@ -5,29 +5,32 @@
 //! is not colder there: nearly all are in use.
 //!
 //! ```text
-//! arrivals → one page of BLOCK_PAGES is marked ──► a mark, at random ──► its block of BLOCK_PAGES pages, as far as they are resident
+//! arrivals → one page of BLOCK_PAGES is marked ──► a mark, at random ──► its block of BLOCK_PAGES pages, as far as they are in the queue
 //! ```
 //!
-//! The program nearly fits while few of its pages are far, and about as many are fetched as are evicted: of one that grows, or has a hot set beside
-//! dead pages, what is old may be dead, and the oldest leave.
+//! The policy says of which queue, as it does of the oldest: pages that came only once leave first, and those that come back are protected. So a hot
+//! set beside dead pages is evicted once.
+//!
+//! The program nearly fits while few of its pages are far, and at least half as many are fetched as are evicted: of one that grows, what is old may
+//! be dead, and the oldest leave.
 //!
 //! Source: J. E. Smith & J. R. Goodman, "Instruction cache replacement policies and organizations" (IEEE Transactions on Computers 34(3), 1985),
 //! on random replacement of loops. The conditions are ours (decision 0120).
 
-use crate::page_lists::{ListState, PageLists};
-use hinterland_units::PageNo;
+use crate::page_lists::{ListState, PageLists, Queue};
+use hinterland_units::{PageNo, Rng};
 use std::ops::Range;
 
 /// The program nearly fits while its far pages are at most such a part of local memory: a quarter of all.
 const FAR_PART: usize = 3;
 /// It is judged anew when such a part of local memory was evicted.
 const JUDGED_PART: usize = 32;
-/// That it is steady: of pages that were evicted so many were fetched at least. Where a hot set rests on dead pages, fewer come back.
-const STEADY: (usize, usize) = (7, 8);
-/// Pages of such a block, which is aligned, leave together: each by itself would interrupt the other processors.
+/// That it is steady: of pages that were evicted so many were fetched at least. Of one that grows, fewer come back.
+const STEADY: (usize, usize) = (1, 2);
+/// Pages of such a block, which is aligned, leave together as far as they are in one queue: each by itself would interrupt the other processors.
 const BLOCK_PAGES: u32 = 32;
-/// Blocks that are looked at for a victim: in some of them, nothing is resident any more.
-const BLOCKS_MAX: u32 = 64;
+/// Blocks that are looked at for a victim: some have no page of the queue.
+const BLOCKS_MAX: u32 = 16;
 
 /// See the module.
 pub(crate) struct NearFit {
@@ -45,8 +48,8 @@ pub(crate) struct NearFit {
     block: Range<u32>,
     /// Victims that were not yet counted.
     victims: u64,
-    /// Of a xorshift generator; the same in each run, so that decisions can be replayed.
-    random: u64,
+    /// The same in each run, so that decisions can be replayed.
+    random: Rng,
 }
 
 impl NearFit {
@@ -61,7 +64,7 @@ impl NearFit {
             arrivals: 0,
             block: 0..0,
             victims: 0,
-            random: 0x9e37_79b9_7f4a_7c15,
+            random: Rng(0),
         }
     }
 
@@ -75,10 +78,10 @@ impl NearFit {
         self.is_steady && (lists.far() + self.unlisted) * FAR_PART <= self.capacity_pages
     }
 
-    /// A far page was fetched; the lists still know it as it was.
-    pub(crate) fn fetched(&mut self, page: PageNo, lists: &PageLists) {
+    /// A far page was fetched; the lists knew it as `was`.
+    pub(crate) fn fetched(&mut self, was: ListState) {
         self.fetched += 1;
-        if !lists.state(page).is_far() {
+        if !was.is_far() {
             self.unlisted = self.unlisted.saturating_sub(1);
         }
     }
@@ -115,19 +118,22 @@ impl NearFit {
         }
     }
 
-    /// Takes a victim out of its queue. `None`: no marked page is resident.
-    pub(crate) fn pop(&mut self, lists: &mut PageLists) -> Option<PageNo> {
+    /// Takes a victim out of a queue; it is in the state `taken` then. `None`: nothing of the queue was found.
+    pub(crate) fn pop(&mut self, lists: &mut PageLists, queue: Queue, taken: ListState) -> Option<PageNo> {
         for _ in 0..BLOCKS_MAX {
             for page in self.block.by_ref().map(PageNo) {
                 // One that was just used has a part of its rounds to go: it stays.
-                if matches!(lists.state(page), ListState::Young | ListState::Main) && lists.rounds(page) == 0 {
-                    lists.put(page, ListState::TakenMain);
+                if lists.state(page) == queue.state() && lists.rounds(page) == 0 {
+                    lists.put(page, taken);
                     self.victims += 1;
                     return Some(page);
                 }
             }
             let at = self.mark()?;
-            let page = self.marks.swap_remove(at);
+            let page = self.marks[at];
+            if !matches!(lists.state(page), ListState::Young | ListState::Main) {
+                self.marks.swap_remove(at);
+            }
             let first = page.0 - page.0 % BLOCK_PAGES;
             self.block = first..first.saturating_add(BLOCK_PAGES);
         }
@@ -150,9 +156,6 @@ impl NearFit {
 
     /// The index of a mark, at random.
     fn mark(&mut self) -> Option<usize> {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        usize::try_from(self.random.checked_rem(self.marks.len() as u64)?).ok()
+        if self.marks.is_empty() { None } else { Some(self.random.index(self.marks.len())) }
     }
 }

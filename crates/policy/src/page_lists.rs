@@ -47,7 +47,8 @@ pub(crate) enum Queue {
 }
 
 impl Queue {
-    fn state(self) -> ListState {
+    /// What is known of a page that is in it.
+    pub(crate) fn state(self) -> ListState {
         match self {
             Queue::Young => ListState::Young,
             Queue::Prefetched => ListState::Prefetched,

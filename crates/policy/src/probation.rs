@@ -49,12 +49,17 @@ impl Probation {
         lists.len(Queue::Prefetched) > self.prefetched_pages_max
     }
 
+    /// Whether the young queue is over its share.
+    pub(crate) fn has_young_surplus(&self, lists: &PageLists) -> bool {
+        lists.len(Queue::Young) > self.young_pages
+    }
+
     /// A victim from a queue that is over its share.
     pub(crate) fn pop_surplus(&mut self, lists: &mut PageLists) -> Option<PageNo> {
         if self.has_prefetched_surplus(lists) {
             return self.pop_young_in_turn(lists).or_else(|| lists.pop(Queue::Prefetched, ListState::TakenYoung));
         }
-        if lists.len(Queue::Young) > self.young_pages { lists.pop(Queue::Young, ListState::TakenYoung) } else { None }
+        if self.has_young_surplus(lists) { lists.pop(Queue::Young, ListState::TakenYoung) } else { None }
     }
 
     /// A victim, whatever the shares: nothing else is left.
@@ -63,7 +68,7 @@ impl Probation {
     }
 
     fn pop_young_in_turn(&mut self, lists: &mut PageLists) -> Option<PageNo> {
-        if lists.len(Queue::Young) > self.young_pages {
+        if self.has_young_surplus(lists) {
             return None;
         }
         self.victims += 1;

@@ -19,10 +19,11 @@
 //! The small queue's share follows what becomes of its pages: a scan's do not come back, and leave soon; those of a program that sorts or
 //! walks tables come back after a while, and would make the way twice (decision 0044).
 //!
-//! While the program nearly fits, victims of small and main queue are chosen at random instead (`near_fit.rs`), and their neighbours stay.
+//! While the program nearly fits, victims of small and main queue are chosen at random instead of the oldest (`near_fit.rs`), and their
+//! neighbours stay.
 //!
-//! Invariant: otherwise victims come from the prefetched queue, then the small queue, while they hold more than their shares, so
-//! pages that came once never push out referenced ones; ghosts ≤ their share of the capacity.
+//! Invariant: victims come from the prefetched queue, then the small queue, while they hold more than their shares, so pages that came
+//! once never push out referenced ones; ghosts ≤ their share of the capacity.
 
 use crate::near_fit::NearFit;
 use crate::page_lists::{ListState, PageLists, Passes, Queue};
@@ -90,11 +91,15 @@ impl S3Fifo {
     }
 
     fn next_victim(&mut self, passes: &mut Passes) -> Option<PageNo> {
-        if self.near_fit.applies(&self.lists)
-            && !self.probation.has_prefetched_surplus(&self.lists)
-            && let Some(page) = self.near_fit.pop(&mut self.lists)
-        {
-            return Some(page);
+        if self.near_fit.applies(&self.lists) && !self.probation.has_prefetched_surplus(&self.lists) {
+            let (queue, taken) = if self.probation.has_young_surplus(&self.lists) {
+                (Queue::Young, ListState::TakenYoung)
+            } else {
+                (Queue::Main, ListState::TakenMain)
+            };
+            if let Some(page) = self.near_fit.pop(&mut self.lists, queue, taken) {
+                return Some(page);
+            }
         }
         self.probation
             .pop_surplus(&mut self.lists)
@@ -107,7 +112,7 @@ impl EvictionPolicy for S3Fifo {
     fn arrived(&mut self, page: PageNo, how: Arrival) {
         let state = self.lists.state(page);
         if matches!(how, Arrival::Demand | Arrival::Prefetched | Arrival::Hinted) {
-            self.near_fit.fetched(page, &self.lists);
+            self.near_fit.fetched(state);
         }
         self.came_back += usize::from(state == ListState::Ghost && self.lists.was_young(page));
         let (queue, rounds) = match (how, state) {

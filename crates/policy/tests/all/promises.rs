@@ -221,6 +221,35 @@ fn a_program_that_nearly_fits_misses_few_of_its_pages() {
     assert_eq!(faults("s3-fifo", &grows.flatten().collect::<Vec<_>>()).major, 0);
 }
 
+/// While pages that have come but once fill more than the small queue's greatest share, none that has come back is chosen at random.
+#[test]
+fn what_has_come_back_stays_while_a_program_nearly_fits() {
+    let mut policy = make("s3-fifo", BUDGET).expect("a known name");
+    let pages = BUDGET + 64;
+    let (mut times, mut far) = (vec![0; pages], vec![false; pages]);
+    let (mut once, mut chosen, mut out) = (0, 0, Vec::new());
+    for page in (0..8).flat_map(|_| 0..pages) {
+        let how = if far[page] { Arrival::Demand } else { Arrival::FirstTouch };
+        if times[page] > 0 && !far[page] {
+            continue;
+        }
+        policy.arrived(PageNo(u32::try_from(page).expect("few pages")), how);
+        (times[page], far[page]) = (times[page] + 1, false);
+        once += usize::from(times[page] == 1);
+        while policy.resident() > BUDGET {
+            policy.victims(1, &mut out);
+            let victim = out.pop().expect("pages are resident");
+            policy.written_back(victim);
+            far[victim.index()] = true;
+            let is_chosen = policy.take_random_victims() > 0;
+            assert!(!is_chosen || once <= BUDGET / 2 || times[victim.index()] == 1, "{victim:?} of {once}");
+            once -= usize::from(times[victim.index()] == 1);
+            chosen += usize::from(is_chosen);
+        }
+    }
+    assert!(chosen > 500, "{chosen} victims were chosen at random");
+}
+
 #[test]
 fn a_change_of_phase_is_followed() {
     for (pattern, trace) in
