@@ -105,12 +105,22 @@ fn tape_of_fork(tapes: &Path, arguments: &str, forks: &str) -> Result<(String, u
     found.pop().context("no tape")
 }
 
-/// The processes that ran a program, in the order of their numbers.
+/// Sorts `some` of all processes of a run.
+fn in_order_of_forks(some: &mut [Value], all: &[Value]) -> Result<()> {
+    let numbers = std::fs::read_to_string("/proc/sys/kernel/pid_max")?.trim().parse::<u64>()?;
+    let first = all.iter().find(|process| all.iter().all(|other| other["pid"] != process["parent_pid"]));
+    let first = count(first.context("no first process")?, "pid")?;
+    some.sort_by_key(|process| process["pid"].as_u64().map(|pid| (pid + numbers - first) % numbers));
+    Ok(())
+}
+
+/// The processes that ran a program, in the order in which they were forked: that of their numbers from the number of the first process on, as the
+/// kernel begins again at its greatest one.
 fn processes(ended: &Ended, program: &str) -> Result<Vec<Value>> {
     let stats = ended.stats()?;
     let all = stats["processes"].as_array().context("no processes")?;
     let mut found: Vec<Value> = all.iter().filter(|process| process["program"] == program).cloned().collect();
-    found.sort_by_key(|process| process["pid"].as_u64());
+    in_order_of_forks(&mut found, all)?;
     Ok(found)
 }
 
@@ -198,9 +208,9 @@ fn after_exec(name: &str, path: &str) -> Result<()> {
     let ended = run(name, &tapes, &["--local", "20M", "--fault-path", path], &line)?;
     ended.expect(CODE, "done")?;
     let (walk, other) = (tape_of(&tapes, "sequential 8192 3")?, tape_of(&tapes, "permuted-5 8192 3")?);
-    // The shell's number is the lower one.
+    // The shell's number is the first one.
     let found = processes(&ended, &walks)?;
-    ensure!(found.len() == 2 && found[0]["pid"].as_u64() < found[1]["pid"].as_u64(), "{found:?}");
+    ensure!(found.len() == 2 && found[0]["pid"] != found[1]["pid"], "{found:?}");
     followed(&found[0], &walk)?;
     followed(&found[1], &other)
 }
@@ -293,11 +303,9 @@ print("done")
     ended.expect(0, "done")?.expect_eviction()?;
     let stats = ended.stats()?;
     let all = stats["processes"].as_array().context("no processes")?;
-    let mut found: Vec<&Value> = all
-        .iter()
-        .filter(|process| process["forked"] == true && count(process, "tape_pages").unwrap_or(0) > 0)
-        .collect();
-    found.sort_by_key(|process| process["pid"].as_u64());
+    let follows = |process: &&Value| process["forked"] == true && count(process, "tape_pages").unwrap_or(0) > 0;
+    let mut found: Vec<Value> = all.iter().filter(follows).cloned().collect();
+    in_order_of_forks(&mut found, all)?;
     ensure!(found.len() == 2, "{} workers followed a tape", found.len());
     for (process, forks) in found.iter().zip(["1", "2"]) {
         let (tape, _) = tape_of_fork(&tapes, &script.display().to_string(), forks)?;
