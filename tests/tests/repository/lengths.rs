@@ -12,7 +12,7 @@ fn is_short(document: &Path) -> bool {
     document == Path::new("README.md") || document.starts_with("docs/guide")
 }
 
-/// What is too long in a document, and blocks of code that are not whole.
+/// What is too long in a document, blocks of code that are not whole, and tables whose first lines are one.
 fn too_long(text: &str) -> Vec<String> {
     let (mut found, mut is_code) = (Vec::new(), false);
     for (number, line) in (1..).zip(text.lines()) {
@@ -20,6 +20,9 @@ fn too_long(text: &str) -> Vec<String> {
         is_code ^= is_fence;
         if is_fence && line.trim_start().contains(' ') {
             found.push(format!("line {number} has a block of code and its fence"));
+        }
+        if line.contains("|---|") && line.contains(|c: char| !matches!(c, '|' | '-')) {
+            found.push(format!("line {number} has the head of a table and more"));
         }
         let columns = line.chars().count();
         if !is_code && !is_fence && !line.starts_with('|') && columns > COLUMNS_MAX {
@@ -60,6 +63,8 @@ fn long_lines_and_long_documents_are_seen() {
     assert_eq!(too_long(&format!("{short}{long}\n")).len(), 1);
     assert_eq!(too_long("``` a command ```\n```\n").len(), 1);
     assert_eq!(too_long("```\na command\n").len(), 1);
+    assert!(too_long("| a | b |\n|---|---|\n| c | d |\n").is_empty());
+    assert_eq!(too_long("| a | b | |---|---| | c | d |\n").len(), 1);
     assert!(too_long(&"x\n".repeat(LINES_MAX)).is_empty());
     assert_eq!(too_long(&"x\n".repeat(LINES_MAX + 1)).len(), 1);
 }

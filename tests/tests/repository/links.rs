@@ -1,4 +1,4 @@
-//! Relative links in every document lead to a file or directory, and anchors to a heading of it.
+//! Relative links in every document lead to a file or directory, and anchors to a heading of it. Sources that a document names are there.
 
 use crate::files;
 use hinterland_tests::places;
@@ -66,6 +66,24 @@ fn broken(root: &Path, from: &Path, link: &str) -> Option<String> {
     (!anchors(&text).contains(anchor)).then(|| format!("{}: {link}: no such heading there", from.display()))
 }
 
+/// Decisions name the files of their day.
+const HISTORY: &str = "docs/decisions";
+
+/// The sources in Rust that code spans of a text name.
+fn named_sources(text: &str) -> Vec<String> {
+    let source = |event| match event {
+        Event::Code(name) if name.ends_with(".rs") && !name.contains([' ', '{', '*']) => Some(name.into_string()),
+        _ => None,
+    };
+    Parser::new(text).filter_map(source).collect()
+}
+
+/// Whether one of the sources has that name, which may be its end: `pager/fault.rs` and `fault.rs` are `crates/pager/src/fault.rs`.
+fn has_source(sources: &[PathBuf], name: &str) -> bool {
+    let of_a_crate = name.split_once('/').map(|(part, rest)| PathBuf::from(format!("crates/{part}/src/{rest}")));
+    sources.iter().any(|source| source.ends_with(name) || Some(source) == of_a_crate.as_ref())
+}
+
 #[test]
 fn relative_links_lead_somewhere() {
     let root = places::repository().canonicalize().expect("the repository is there");
@@ -78,6 +96,32 @@ fn relative_links_lead_somewhere() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(seen > 50, "only {seen} links were found");
+}
+
+#[test]
+fn sources_that_documents_name_are_there() {
+    let sources = files::with_ending(&[".rs"]);
+    let (mut seen, mut missing) = (0, Vec::new());
+    for document in files::with_ending(&[".md"]).iter().filter(|document| !document.starts_with(HISTORY)) {
+        let named = named_sources(&files::text(document));
+        seen += named.len();
+        let absent = named.into_iter().filter(|name| !has_source(&sources, name));
+        missing.extend(absent.map(|name| format!("{}: {name}", document.display())));
+    }
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+    assert!(seen > 500, "only {seen} names were found");
+}
+
+#[test]
+fn names_of_sources_that_are_gone_are_seen() {
+    let text = "| `pager/fault.rs`, `fault.rs` | `src/fault.rs` |\n\n`rustc -O app.rs`, `{a,b}.rs`, `pager/gone.rs`\n\n\
+                ```\nblock.rs\n```\n";
+    let named = named_sources(text);
+    assert_eq!(named, ["pager/fault.rs", "fault.rs", "src/fault.rs", "pager/gone.rs"]);
+    let sources = [PathBuf::from("crates/pager/src/fault.rs")];
+    let found: Vec<bool> = named.iter().map(|name| has_source(&sources, name)).collect();
+    assert_eq!(found, [true, true, true, false]);
+    assert!(!has_source(&sources, "ault.rs"), "a name ends a path at a directory");
 }
 
 #[test]
