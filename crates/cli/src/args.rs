@@ -136,7 +136,7 @@ pub fn prefetchers() -> String {
 /// Where settings come from, in the order that counts.
 fn sources() -> String {
     let variable = |setting: &Setting| match setting.form {
-        Form::Many(_) => format!("{} (URLs separated by spaces)", setting.variable.replacen("HINTERLAND", "", 1)),
+        Form::Many(_) => format!("{} (several, separated by spaces)", setting.variable.replacen("HINTERLAND", "", 1)),
         _ if setting.variable == variables::LOCAL => setting.variable.into(),
         _ => setting.variable.replacen("HINTERLAND", "", 1),
     };

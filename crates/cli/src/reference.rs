@@ -53,15 +53,15 @@ fn settings() -> String {
     let handed = |setting: &Setting| vec![code(setting.variable), setting.meaning(), setting.default.to_owned()];
     let mut text = format!(
         "# Settings\n\nThe settings of `hinterland run`. A flag counts before its variable, a variable before the settings file (TOML), \
-         and that before\nthe default. This file is generated from `crates/abi/src/settings/table.rs` ({MADE}).\n\n"
+         and that before\nthe default.\nThis file is generated from `crates/abi/src/settings/table.rs`\n({MADE}).\n\n"
     );
     text += &table(
         &["flag", "variable", "key", "meaning", "default"],
         rows_of(&[Sources::Run, Sources::FlagOrVariable, Sources::Variable], all),
     );
     text += "Sizes are numbers with `K`, `M`, `G` or `T` (powers of 1024). A variable that is empty counts as unset. Yes is `1`, `true`, `yes` \
-             or `on`\nin variables, `true` in the settings file. URLs stand with spaces between them in `HINTERLAND_FAR`, in a list in \
-             the file.\n\nThe launcher hands these over beside the others; they are not for users:\n\n";
+             or `on`\nin variables, `true` in the settings file. Several values stand with spaces between them in\n`HINTERLAND_FAR` and \
+             `HINTERLAND_COSTS`, in a list in the file.\n\nThe launcher hands these over beside the others; they are not for users:\n\n";
     text += &table(&["variable", "meaning", "default"], rows_of(&[Sources::Launcher], handed));
     text += "## Choices\n\n";
     let choices = [
@@ -100,8 +100,8 @@ fn of_members(prefix: &str, members: &[(&str, &str)]) -> Vec<Vec<String>> {
 fn statistics() -> String {
     let mut text = format!(
         "# Statistics\n\nThe JSON that `hinterland run --stats FILE` writes; [stats.schema.json](stats.schema.json) is its schema (JSON \
-         Schema 2020-12).\nNames that end in `_peak_bytes` are the most that was seen during the run, the others what the run ended with. This file is generated from `crates/abi/src/statistics` and \
-         `crates/cli/src/report/json.rs` ({MADE}).\n\n## Counted\n\n"
+         Schema 2020-12).\nNames that end in `_peak_bytes` are the most that was seen during the run, the others what the run ended with.\nThis file is generated from `crates/abi/src/statistics` and \
+         `crates/cli/src/report/json.rs`\n({MADE}).\n\n## Counted\n\n"
     );
     text += &of_statistics(
         "",
@@ -173,7 +173,7 @@ fn advice_schema() -> serde_json::Value {
 fn advice() -> String {
     let mut text = format!(
         "# Advice\n\nThe JSON that `hinterland advise --json` writes; [advice.schema.json](advice.schema.json) is its schema (JSON \
-         Schema 2020-12). Ratios\nare from 0 to 1. This file is generated from `crates/cli/src/advise` ({MADE}).\n\n"
+         Schema 2020-12). Ratios\nare from 0 to 1.\nThis file is generated from `crates/cli/src/advise`\n({MADE}).\n\n"
     );
     let objects = [
         ("", Advice::MEMBERS),
@@ -190,8 +190,8 @@ fn advice() -> String {
 fn runs() -> String {
     let mut text = format!(
         "# Runs that are under way\n\nThe JSON that `hinterland ps --json` writes; [ps.schema.json](ps.schema.json) is its schema (JSON \
-         Schema 2020-12). A launcher answers with\nthe same objects on its socket ([control.md](../control.md)). This file is generated from \
-         `crates/cli/src/control` ({MADE}).\n\n"
+         Schema 2020-12). A launcher answers with\nthe same objects on its socket ([control.md](../control.md)).\nThis file is generated from \
+         `crates/cli/src/control`\n({MADE}).\n\n"
     );
     let document = [
         ("", Running::MEMBERS),

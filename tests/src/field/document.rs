@@ -39,8 +39,8 @@ projects' suites. Each case has, on each fault path, exactly one outcome:
   goes on, but not as natively: the message says in what.
 
 A test shows each cell: `lifecycle::field::NAME::PATH`, where a name has no `::`; where both cells of the inline path say the same, only
-`./dev test --full` runs both. Budgets are 16 MiB. *Unprivileged* is an ordinary user. On the monitor path such a user is refused with the remedy, whatever the program is, unless the machine lets anybody serve the
-faults of system calls; that is shown for each case, too.
+`./dev test --full` runs both. Budgets are 16 MiB. *Unprivileged* is an ordinary user. On the monitor path such a user is refused with the remedy, whatever the
+program is, unless the machine lets every user serve the faults of system calls; that is shown for each case, too.
 
 This file is made from `tests/src/field/table.rs` (by `UPDATE_REFERENCE=1 cargo test -p hinterland-tests --test repository cases`; a test
 fails when it is stale).
