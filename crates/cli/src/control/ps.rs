@@ -34,7 +34,7 @@ Examples:
   hinterland ps --json
 
 One line for each `hinterland run` of this user, also where that is root: the launcher's PID, which `hinterland set` takes, local memory and the budget, pages in far \
-memory, copies of local pages among them, the number of paths to far memory (--json says what each holds), faults that waited for far memory, the share of the time that a thread stood still for them, and the accuracy of prefetching. \
+memory, copies of local pages among them, the number of paths to far memory (--json says what each holds), faults that waited for far memory, the share of the time that a thread stood still for its faults, and the accuracy of prefetching. \
 Below the table stands which run with --slowdown cannot keep that beside the others, and what it would need.
 
 Exit code: 0, also when nothing runs; 125 when a launcher does not answer or is suspended (the others are listed).";
