@@ -1,6 +1,5 @@
 //! What can go wrong between this process and a memory node.
 
-use hinterland_sys::SysError;
 use hinterland_wire::{Refusal, WireError};
 use std::time::Duration;
 
@@ -128,9 +127,9 @@ impl NodeError {
         }
     }
 
-    /// What it means that no connection could be made. (On a connection that was made, the same error means that it is broken:
-    /// what was sent on it may still arrive.)
-    pub(crate) fn connecting(error: SysError) -> NodeError {
+    /// What it means that no connection could be made within `limit`. (On a connection that was made, the same error means that it is
+    /// broken: what was sent on it may still arrive.)
+    pub(crate) fn connecting(errno: i32, limit: Duration) -> NodeError {
         const LOCAL: [i32; 8] = [
             libc::EMFILE,
             libc::ENFILE,
@@ -141,7 +140,15 @@ impl NodeError {
             libc::ENOSYS,
             libc::EADDRNOTAVAIL,
         ];
-        if LOCAL.contains(&error.errno) { NodeError::Local { errno: error.errno } } else { error.into() }
+        if LOCAL.contains(&errno) { NodeError::Local { errno } } else { NodeError::of_socket(errno, limit) }
+    }
+
+    /// What an error of a socket means, whose call may take so long without progress.
+    pub(crate) fn of_socket(errno: i32, limit: Duration) -> NodeError {
+        match errno {
+            libc::ETIMEDOUT => NodeError::Silent { limit },
+            errno => NodeError::Connection { errno },
+        }
     }
 
     /// Whether it may pass by itself: the node is away, or has too much to do.
@@ -157,14 +164,5 @@ fn spoken(time: Duration) -> String {
         (0, 1) => "a second".into(),
         (0, seconds) => format!("{seconds} seconds"),
         _ => format!("{} ms", time.as_millis()),
-    }
-}
-
-impl From<SysError> for NodeError {
-    fn from(error: SysError) -> NodeError {
-        match error.errno {
-            libc::ETIMEDOUT => NodeError::Silent { limit: ANSWER_LIMIT_DEFAULT },
-            errno => NodeError::Connection { errno },
-        }
     }
 }

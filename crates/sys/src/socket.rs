@@ -135,6 +135,11 @@ impl Socket {
         Ok(())
     }
 
+    /// As they were set last, or when it was connected: of `receive` and of sending.
+    pub fn limits(&self) -> (Duration, Duration) {
+        (self.limit, self.send_limit)
+    }
+
     fn set_option(&self, level: i32, name: i32, (value, bytes): (usize, usize)) -> Result<(), SysError> {
         let arguments = [word(self.fd), word(level), word(name), value, bytes];
         checked("setsockopt", call(libc::SYS_setsockopt, arguments)).map(drop)

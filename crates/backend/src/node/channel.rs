@@ -6,7 +6,7 @@
 
 use crate::node_error::NodeError;
 use hinterland_sys::peer_memory::ReceivedFd;
-use hinterland_sys::{Address, Socket, SysError};
+use hinterland_sys::{Address, Socket};
 use hinterland_tls::{ClientConnection, ClientCredentials, explain};
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::time::{Duration, Instant};
@@ -43,7 +43,8 @@ impl Channel {
 
     /// Connects; `limit` bounds every wait, and the handshake as a whole.
     pub(super) fn connect(address: &Address, secured: Option<&Secured>, limit: Duration) -> Result<Channel, NodeError> {
-        let socket = Socket::connect(address, limit).map_err(NodeError::connecting)?;
+        let connected = Socket::connect(address, limit);
+        let socket = connected.map_err(|error| NodeError::connecting(error.errno, limit))?;
         match secured {
             None => Ok(Channel::Plain(socket)),
             Some(secured) => Tls::begin(socket, secured, limit).map(|tls| Channel::Secured(Box::new(tls))),
@@ -62,7 +63,7 @@ impl Channel {
         if let Channel::Secured(tls) = self {
             (tls.limit, tls.send_limit) = (receive, send);
         }
-        Ok(self.socket().set_limits(receive, send)?)
+        self.socket().set_limits(receive, send).map_err(|error| NodeError::of_socket(error.errno, receive))
     }
 
     /// See `Socket::is_ours`.
@@ -113,7 +114,7 @@ impl Channel {
     /// Sends all bytes of `parts`.
     pub(super) fn send<'a>(&mut self, parts: impl Iterator<Item = &'a [u8]>) -> Result<(), NodeError> {
         match self {
-            Channel::Plain(socket) => Ok(socket.send(parts)?),
+            Channel::Plain(socket) => socket.send(parts).map_err(|error| not_sent(error.errno, socket)),
             Channel::Secured(tls) => tls.send(parts),
         }
     }
@@ -121,7 +122,7 @@ impl Channel {
     /// Receives into all of `parts`, until they are full.
     pub(super) fn receive<'a>(&mut self, parts: impl Iterator<Item = &'a mut [u8]>) -> Result<(), NodeError> {
         match self {
-            Channel::Plain(socket) => Ok(socket.receive(parts)?),
+            Channel::Plain(socket) => socket.receive(parts).map_err(|error| not_received(error.errno, socket)),
             Channel::Secured(tls) => {
                 let begun = Instant::now();
                 parts.into_iter().try_for_each(|part| tls.fill(part, begun))
@@ -135,7 +136,7 @@ impl Channel {
         parts: impl Iterator<Item = &'a mut [u8]>,
     ) -> Result<Option<ReceivedFd>, NodeError> {
         match self {
-            Channel::Plain(socket) => Ok(socket.receive_with(parts)?),
+            Channel::Plain(socket) => socket.receive_with(parts).map_err(|error| not_received(error.errno, socket)),
             Channel::Secured(_) => self.receive(parts).map(|()| None),
         }
     }
@@ -148,7 +149,9 @@ impl Channel {
         accept: impl FnOnce(&[u8]) -> bool,
     ) -> Result<usize, NodeError> {
         match self {
-            Channel::Plain(socket) => Ok(socket.receive_if(parts, shown, accept)?),
+            Channel::Plain(socket) => {
+                socket.receive_if(parts, shown, accept).map_err(|error| not_received(error.errno, socket))
+            }
             Channel::Secured(tls) => tls.receive_if(parts, shown, accept),
         }
     }
@@ -207,7 +210,8 @@ impl Tls {
     /// Sends what is encrypted.
     fn flush(&mut self) -> Result<(), NodeError> {
         while self.session.wants_write() {
-            self.session.write_tls(&mut Sender(&mut self.socket)).map_err(|error| node_error("sendmsg", &error))?;
+            let written = self.session.write_tls(&mut Sender(&mut self.socket));
+            written.map_err(|error| not_sent(errno_of(&error), &self.socket))?;
         }
         Ok(())
     }
@@ -221,7 +225,7 @@ impl Tls {
         match self.session.read_tls(&mut Receiver(&mut self.socket)) {
             Ok(0) => return Err(NodeError::Connection { errno: libc::ECONNRESET }),
             Ok(_) => {}
-            Err(error) => return Err(node_error("recvmsg", &error)),
+            Err(error) => return Err(not_received(errno_of(&error), &self.socket)),
         }
         if let Err(error) = self.session.process_new_packets() {
             // Says why to the other side, if it still listens.
@@ -279,8 +283,16 @@ impl Tls {
     }
 }
 
-fn node_error(call: &'static str, error: &io::Error) -> NodeError {
-    SysError { call, errno: error.raw_os_error().unwrap_or(libc::EIO) }.into()
+fn errno_of(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(libc::EIO)
+}
+
+fn not_sent(errno: i32, socket: &Socket) -> NodeError {
+    NodeError::of_socket(errno, socket.limits().1)
+}
+
+fn not_received(errno: i32, socket: &Socket) -> NodeError {
+    NodeError::of_socket(errno, socket.limits().0)
 }
 
 /// The socket, as rustls wants it.
@@ -308,5 +320,24 @@ struct Receiver<'a>(&'a mut Socket);
 impl Read for Receiver<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         self.0.receive_some(into).map_err(|error| io::Error::from_raw_os_error(error.errno))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn a_node_is_said_to_be_silent_for_as_long_as_it_was_waited_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address").into();
+        let mut channel = Channel::connect(&address, None, Duration::from_secs(300)).expect("a connection");
+        let [receive, send] = [30, 20].map(Duration::from_millis);
+        channel.set_limits(receive, send).expect("options");
+        let nothing = channel.receive([&mut [0u8; 1][..]].into_iter());
+        assert_eq!(nothing, Err(NodeError::Silent { limit: receive }));
+        let sent = (0..10_000).find_map(|_| channel.send([&[0u8; 1 << 20][..]].into_iter()).err());
+        assert_eq!(sent, Some(NodeError::Silent { limit: send }), "the buffers have an end");
     }
 }
