@@ -82,14 +82,16 @@ impl Socket {
         let bytes = address.write(&mut socket.kernel.address);
         let pointer = (&raw const socket.kernel.address).addr();
         loop {
-            match call(libc::SYS_connect, [word(socket.fd), pointer, bytes, 0, 0]) {
-                // Linux's answers when the limit is over: by TCP, and on a UNIX socket.
-                error if error == -(libc::EINPROGRESS as isize) || error == -(libc::EAGAIN as isize) => {
+            let result = call(libc::SYS_connect, [word(socket.fd), pointer, bytes, 0, 0]);
+            match i32::try_from(-result) {
+                // Also without a handler, when the process was stopped (signal(7)). A UNIX socket is as before then; by TCP the kernel goes
+                // on, and the next call waits for it.
+                Ok(libc::EINTR) => {}
+                // Linux's answers when the limit is over: by TCP to the first call and to a further one, and on a UNIX socket.
+                Ok(libc::EINPROGRESS | libc::EALREADY | libc::EAGAIN) => {
                     return Err(SysError { call: "connect", errno: libc::ETIMEDOUT });
                 }
-                // A UNIX socket is as before then; by TCP the kernel goes on.
-                error if error == -(libc::EINTR as isize) && matches!(address, Address::Unix(_)) => {}
-                result => break checked("connect", result),
+                _ => break checked("connect", result),
             }
         }?;
         if matches!(address, Address::Unix(_)) {

@@ -2,8 +2,10 @@
 
 use super::*;
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::thread::JoinHandleExt;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 fn pair(limit: Duration) -> (Socket, std::net::TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -86,6 +88,50 @@ fn nobody_there_is_said_at_once() {
     assert_eq!(Socket::connect(&address.into(), Duration::from_secs(5)).unwrap_err().errno, libc::ECONNREFUSED);
     let nowhere = Address::Unix("/nonexistent/socket".into());
     assert_eq!(Socket::connect(&nowhere, Duration::from_secs(5)).unwrap_err().errno, libc::ENOENT);
+}
+
+static CAUGHT: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn catch(_: libc::c_int) {
+    CAUGHT.fetch_add(1, SeqCst);
+}
+
+/// Whether a connection to that port has been begun and not answered, as the kernel says: the third and fourth word of a line are where it leads
+/// and its state, 2 for `SYN_SENT`.
+fn is_unanswered(port: u16) -> bool {
+    let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+    let there = format!(":{port:04X}");
+    let mut words = table.lines().map(|line| line.split_whitespace().skip(2).take(2).collect::<Vec<_>>());
+    words.any(|words| matches!(words[..], [to, "02"] if to.ends_with(&there)))
+}
+
+#[test]
+fn a_signal_in_the_middle_of_connecting_ends_nothing() {
+    let wait_until = |holds: &dyn Fn() -> bool| {
+        let begun = Instant::now();
+        while !holds() {
+            assert!(begun.elapsed() < Duration::from_secs(300), "hangs, and should not");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    // SAFETY: a plain system call on our own descriptor. One connection may wait from now on.
+    assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 0) }, 0);
+    let _waits = TcpStream::connect(address).unwrap();
+    // SAFETY: plain data, for which zeros are valid values; the handler counts.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = catch as *const () as usize;
+    // SAFETY: a valid structure, and a signal that nothing else here uses.
+    assert_eq!(unsafe { libc::sigaction(libc::SIGUSR2, &raw const action, std::ptr::null_mut()) }, 0);
+    let connecting = std::thread::spawn(move || Socket::connect(&address.into(), Duration::from_secs(300)).map(drop));
+    wait_until(&|| is_unanswered(address.port()));
+    // SAFETY: the thread has not ended: no connection is taken yet.
+    assert_eq!(unsafe { libc::pthread_kill(connecting.as_pthread_t(), libc::SIGUSR2) }, 0);
+    wait_until(&|| CAUGHT.load(SeqCst) > 0);
+    // Now another one may wait, which the kernel takes when it is asked once more.
+    let _taken = listener.accept().unwrap();
+    assert_eq!(connecting.join().unwrap().map_err(|error| error.errno), Ok(()));
 }
 
 #[test]
