@@ -440,6 +440,8 @@ impl Link {
         match lock(&self.for_child).take() {
             // The session itself goes on.
             Some(Err(NodeError::Refused { .. })) | Some(Ok(_)) | None => Ok(()),
+            // On other connections, where none was to be had for this.
+            Some(Err(error)) if error.is_local() || error.is_busy() || error.is_credentials() => Ok(()),
             Some(Err(error)) => Err(error),
         }
     }

@@ -236,3 +236,38 @@ fn a_process_that_can_make_no_connection_uses_those_that_it_has() {
     };
     with_fork(&cluster.pool, child, || stored.check(&cluster.pool));
 }
+
+#[test]
+fn a_fork_for_which_no_connection_can_be_made_costs_the_parent_no_node() {
+    let cluster = Cluster::new(&[8, 8], 2);
+    let stored = Stored::new(&cluster.pool, 0..100);
+    cluster.proxies[1].set(Mode::HoldData);
+    // It has one connection to each node.
+    let child = || {
+        // SAFETY: plain data, for which zeros are valid values.
+        let mut before: libc::rlimit = unsafe { std::mem::zeroed() };
+        // SAFETY: a valid pointer.
+        assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut before) }, 0);
+        let limit = |descriptors| {
+            let limit = libc::rlimit { rlim_cur: descriptors, ..before };
+            // SAFETY: a valid pointer; nothing else happens in this process.
+            assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
+        };
+        limit(0);
+        wait_until("the only connection to a node is given up, because an answer is late", || {
+            let (location, seed) = stored.0[0];
+            let loaded = load(&cluster.pool, &[location], Priority::Prefetch).remove(0);
+            assert!(loaded.unwrap_or_else(|error| panic!("{error}")) == page_of(seed));
+            rows(&cluster.pool)[1].ram_bytes == 0
+        });
+        cluster.pool.before_fork();
+        cluster.pool.after_fork(ForkSide::Parent).unwrap_or_else(|error| panic!("{error}"));
+        limit(before.rlim_cur);
+        Stored::new(&cluster.pool, 1000..1100);
+        let there = rows(&cluster.pool);
+        assert!(there.iter().all(|row| row.losses == 0 && row.pages == 200), "{there:?}");
+    };
+    with_fork(&cluster.pool, child, || ());
+    cluster.proxies[1].set(Mode::Pass);
+    stored.check(&cluster.pool);
+}
