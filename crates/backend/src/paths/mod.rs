@@ -639,7 +639,7 @@ impl Backend for Paths {
     }
 
     fn maintain(&self) -> Option<Duration> {
-        let paths = self.open().filter_map(|path| path.backend.maintain()).min();
+        let paths = self.open().filter_map(|path| path.maintain()).min();
         paths.into_iter().chain(self.change_step()).chain(self.promote_step()).min()
     }
 
@@ -802,6 +802,58 @@ mod tests {
             assert!(paths.obstacle().contains("does not give them back"), "{}", paths.obstacle());
             assert!(lock(&paths.emptying).as_ref().is_some_and(|pipeline| !pipeline.duty_cycle.has_begun()));
         }
+    }
+
+    /// Counts its steps of maintenance, each of which asks for the same pause.
+    struct Maintained {
+        pause: Option<Duration>,
+        steps: AtomicU64,
+    }
+
+    impl Backend for Maintained {
+        fn store(&self, _: &[&PageBytes], _: Priority, _: &mut [Result<Location, StoreError>]) {
+            unreachable!("nothing is stored");
+        }
+
+        fn load(&self, _: &mut [LoadItem<'_>], _: Priority, _: &mut dyn FnMut(usize, Result<&PageBytes, LoadError>)) {
+            unreachable!("nothing is loaded");
+        }
+
+        fn free(&self, _: &[Location]) {}
+
+        fn copies_cost_ram(&self) -> bool {
+            false
+        }
+
+        fn ram_bytes(&self) -> u64 {
+            0
+        }
+
+        fn usage(&self, _: &mut Vec<BackendUsage>) {}
+
+        fn maintain(&self) -> Option<Duration> {
+            self.steps.fetch_add(1, Relaxed);
+            self.pause
+        }
+    }
+
+    #[test]
+    fn each_path_is_maintained_with_its_own_pauses() {
+        let an_hour = Duration::from_secs(3600);
+        let backends = [Some(an_hour), Some(Duration::ZERO), None]
+            .map(|pause| Arc::new(Maintained { pause, steps: AtomicU64::new(0) }));
+        let steps = || backends.each_ref().map(|backend| backend.steps.load(Relaxed));
+        let of = |backends: &[Arc<Maintained>]| {
+            let backends = backends.iter().map(|backend| Arc::clone(backend) as Arc<dyn Backend>).collect();
+            Paths::new(backends, PlacementName::Tiers).expect("address space")
+        };
+        let paths = of(&backends);
+        (0..10).for_each(|_| assert_eq!(paths.maintain(), Some(Duration::ZERO)));
+        assert_eq!(steps(), [1, 10, 10]);
+        let alone = of(&backends[..1]);
+        assert_eq!(alone.maintain(), Some(an_hour));
+        assert!(alone.maintain().is_some_and(|rest| rest <= an_hour), "what is left of the pause");
+        assert_eq!(steps(), [2, 10, 10]);
     }
 
     #[test]

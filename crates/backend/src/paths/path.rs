@@ -35,6 +35,8 @@ pub(crate) struct Path {
     /// It is asked for room again at these times, in nanoseconds since `born`: it was full, or it has failed.
     full_until_ns: AtomicU64,
     failed_until_ns: AtomicU64,
+    /// When its maintenance is due again.
+    rests_until_ns: AtomicU64,
     born: Instant,
 }
 
@@ -52,6 +54,7 @@ impl Path {
             tier_changes: AtomicU64::new(0),
             full_until_ns: AtomicU64::new(0),
             failed_until_ns: AtomicU64::new(0),
+            rests_until_ns: AtomicU64::new(0),
             born: Instant::now(),
         }
     }
@@ -117,6 +120,18 @@ impl Path {
             (true, false) => share,
         };
         Known { path, one_ns, queue_ns, cost: share * self.price }
+    }
+
+    /// As [`Backend::maintain`]; while the pause after the last step lasts, what is left of it: another path's step may be due earlier.
+    pub(super) fn maintain(&self) -> Option<Duration> {
+        let rest_ns = self.rests_until_ns.load(Relaxed).saturating_sub(self.since_birth());
+        if rest_ns > 0 {
+            return Some(Duration::from_nanos(rest_ns));
+        }
+        let pause = self.backend.maintain();
+        let pause_ns = pause.map_or(0, |pause| u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX));
+        self.rests_until_ns.store(self.since_birth().saturating_add(pause_ns), Relaxed);
+        pause
     }
 
     /// It has refused a page.
