@@ -104,9 +104,10 @@ impl NodeError {
         matches!(self, NodeError::Busy | NodeError::Refused { refusal: Refusal::Busy, .. })
     }
 
-    /// Whether one side is not authenticated.
-    pub(crate) fn is_credentials(&self) -> bool {
-        matches!(self, NodeError::Credentials { .. })
+    /// Whether no further connection can be made now, which says nothing of those that there are. (Certificates or keys that were renewed may
+    /// be read again a few seconds later on one side.)
+    pub(crate) fn leaves_connections(&self) -> bool {
+        self.is_local() || self.is_busy() || matches!(self, NodeError::Credentials { .. })
     }
 
     /// Whether it means that no process listens there.

@@ -161,6 +161,11 @@ impl Lanes {
 }
 
 impl Taken<'_> {
+    /// Whether it is one of these.
+    pub(super) fn is_of(&self, lanes: &Lanes) -> bool {
+        std::ptr::eq(self.lanes, lanes)
+    }
+
     /// See `Lane::leave_owed`.
     pub(super) fn leave_owed(mut self, bytes: usize, since: Instant, slab: Arc<()>) {
         let debts = self.lanes.debts.clone();

@@ -205,9 +205,17 @@ impl Link {
         if self.owes() { mean.saturating_mul(OWING).max(RETRIED_NS) } else { mean }
     }
 
-    /// A lane for everything else.
+    /// A lane for everything else; where none is left of these and none can be made, one of those for demands.
     pub(super) fn background_lane(&self, patience: Duration) -> Result<Taken<'_>, NodeError> {
-        self.lane(&self.background, patience)
+        match self.lane(&self.background, patience) {
+            Err(error) if error.leaves_connections() && self.demand.made() > 0 => self.lane(&self.demand, patience),
+            lane => lane,
+        }
+    }
+
+    /// Whether a lane is one of those for demands, or of those for everything else.
+    pub(super) fn is_for(&self, demand: bool, lane: &Taken<'_>) -> bool {
+        lane.is_of(if demand { &self.demand } else { &self.background })
     }
 
     fn lane<'a>(&self, lanes: &'a Lanes, patience: Duration) -> Result<Taken<'a>, NodeError> {
@@ -223,24 +231,27 @@ impl Link {
     /// Closes a lane that is out of step with the node, the last one once there is another.
     pub(super) fn part_with(&self, lane: Taken<'_>) {
         let lane = lane.take_out();
-        let is_last = || self.demand.made() + self.background.made() == 0;
-        if is_last() {
+        if !self.has_lanes() {
             *lock(&self.out_of_step) = Some(lane);
             // A thread that lost the link meanwhile, or made a lane, may not have seen it.
-            if self.lost().is_some() || !is_last() {
+            if self.lost().is_some() || self.has_lanes() {
                 *lock(&self.out_of_step) = None;
             }
         }
     }
 
+    fn has_lanes(&self) -> bool {
+        self.demand.made() + self.background.made() > 0
+    }
+
     /// A new lane in the process's session. A node that has too many connections or sessions is asked again for as long as `limit`,
-    /// unless there is a lane in the background, for which everybody can wait instead.
+    /// unless there is a lane, for which everybody can wait instead.
     fn join(&self, limit: Duration) -> Result<Lane, NodeError> {
         let begun = Instant::now();
         loop {
             let joined = self.join_once(limit);
             let is_busy = joined.as_ref().is_err_and(NodeError::is_busy);
-            if !is_busy || self.background.made() > 0 || begun.elapsed() + BUSY_PAUSE >= limit {
+            if !is_busy || self.has_lanes() || begun.elapsed() + BUSY_PAUSE >= limit {
                 return joined;
             }
             // It may have the place that is lacking.
@@ -441,7 +452,7 @@ impl Link {
             // The session itself goes on.
             Some(Err(NodeError::Refused { .. })) | Some(Ok(_)) | None => Ok(()),
             // On other connections, where none was to be had for this.
-            Some(Err(error)) if error.is_local() || error.is_busy() || error.is_credentials() => Ok(()),
+            Some(Err(error)) if error.leaves_connections() => Ok(()),
             Some(Err(error)) => Err(error),
         }
     }

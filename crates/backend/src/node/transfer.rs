@@ -77,14 +77,13 @@ impl<'a> Transfer<'a> {
         let demand = priority == Priority::Demand;
         let lane = if demand { link.demand_lane(patience) } else { link.background_lane(patience) };
         let lane = match lane {
-            // One of the last: it is not given up because an answer is late. (Who began with certificates or keys that were renewed since goes
-            // on, while what is read again of them may be a few seconds behind on either side.)
-            Err(error) if (error.is_local() || error.is_busy() || error.is_credentials()) && demand => {
-                patience = slabs.patience(link);
-                link.background_lane(patience)
-            }
+            Err(error) if error.leaves_connections() && demand => link.background_lane(slabs.patience(link)),
             lane => lane,
         }?;
+        if !link.is_for(demand, &lane) {
+            // One of the last: it is not given up because an answer is late.
+            patience = slabs.patience(link);
+        }
         Ok(Transfer::new(link, lane, count, priority, patience))
     }
 

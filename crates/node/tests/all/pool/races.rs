@@ -271,3 +271,30 @@ fn a_fork_for_which_no_connection_can_be_made_costs_the_parent_no_node() {
     cluster.proxies[1].set(Mode::Pass);
     stored.check(&cluster.pool);
 }
+
+#[test]
+fn a_node_to_which_only_connections_for_demands_are_left_is_used_for_everything() {
+    let cluster = Cluster::new(&[8, 8], 2);
+    let stored = Stored::new(&cluster.pool, 0..100);
+    // That of its connections; the first one has been for stores.
+    let ram_bytes = || rows(&cluster.pool)[1].ram_bytes;
+    let one = ram_bytes();
+    wait_until("it is asked for a page that the program waits for", || {
+        stored.0.iter().for_each(|(location, _)| drop(load(&cluster.pool, &[*location], Priority::Demand)));
+        ram_bytes() > one
+    });
+    cluster.proxies[1].set(Mode::HoldData);
+    let before = ram_bytes();
+    wait_until("the first connection is given up, because an answer is late", || {
+        drop(load(&cluster.pool, &[stored.0[0].0], Priority::Prefetch));
+        ram_bytes() < before
+    });
+    cluster.proxies[1].set(Mode::Pass);
+    cluster.proxies[1].turn_away(usize::MAX);
+    let more = Stored::new(&cluster.pool, 1000..1100);
+    cluster.pool.before_fork();
+    cluster.pool.after_fork(ForkSide::Parent).unwrap_or_else(|error| panic!("{error}"));
+    [&stored, &more].iter().for_each(|stored| stored.check(&cluster.pool));
+    let there = rows(&cluster.pool);
+    assert!(there.iter().all(|row| row.losses == 0 && row.pages == 200), "{there:?}");
+}
