@@ -30,6 +30,35 @@ pub struct Socket {
     kernel: Box<ForKernel>,
 }
 
+/// Since when a message is under way: one that trickles must come to an end, too.
+#[derive(Debug)]
+pub struct MessageTime {
+    begun: Instant,
+    is_anew: bool,
+}
+
+impl MessageTime {
+    /// It begins.
+    pub fn begin() -> MessageTime {
+        MessageTime { begun: Instant::now(), is_anew: false }
+    }
+
+    /// Whether it has taken `limit`. It begins anew, once, where the other side has gone on by then, as `is_ready` says: this process may have been
+    /// stopped (SIGSTOP, a frozen cgroup).
+    pub fn is_over(&mut self, limit: Duration, is_ready: impl FnOnce() -> bool) -> bool {
+        self.is_over_at(Instant::now(), limit, is_ready)
+    }
+
+    fn is_over_at(&mut self, now: Instant, limit: Duration, is_ready: impl FnOnce() -> bool) -> bool {
+        let is_over = now.saturating_duration_since(self.begun) >= limit;
+        let goes_on = is_over && !self.is_anew && is_ready();
+        if goes_on {
+            *self = MessageTime { begun: now, is_anew: true };
+        }
+        is_over && !goes_on
+    }
+}
+
 /// What calls point at.
 #[derive(Debug)]
 struct ForKernel {
@@ -149,22 +178,31 @@ impl Socket {
 
     /// Waits until something has arrived, or the connection has ended; false: not within `limit`.
     pub fn wait(&mut self, limit: Duration) -> bool {
-        self.wait_with(-1, limit)
+        self.wait_with(-1, libc::POLLIN, limit)
+    }
+
+    /// Whether bytes could be sent without waiting at this moment.
+    pub fn takes_more(&mut self) -> bool {
+        self.is_ready(libc::POLLOUT)
+    }
+
+    fn is_ready(&mut self, events: libc::c_short) -> bool {
+        self.wait_with(-1, events, Duration::ZERO)
     }
 
     /// As `wait`, for either of two.
     pub fn wait_either(&mut self, other: &Socket, limit: Duration) -> bool {
-        self.wait_with(other.fd, limit)
+        self.wait_with(other.fd, libc::POLLIN, limit)
     }
 
     /// Waits for this socket and `other`, which poll(2) ignores if it is negative.
-    fn wait_with(&mut self, other: RawFd, limit: Duration) -> bool {
+    fn wait_with(&mut self, other: RawFd, events: libc::c_short, limit: Duration) -> bool {
         let begun = Instant::now();
         loop {
             let left = limit.saturating_sub(begun.elapsed());
             // Rounded up: a wait of part of a millisecond is not one of none.
             let milliseconds = i32::try_from(left.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
-            self.kernel.waited = [self.fd, other].map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+            self.kernel.waited = [self.fd, other].map(|fd| libc::pollfd { fd, events, revents: 0 });
             let place = (&raw mut self.kernel.waited).addr();
             match call(libc::SYS_poll, [place, 2, word(milliseconds), 0, 0]) {
                 0 => return false,
@@ -317,7 +355,7 @@ impl Socket {
         let (name, limit) = if sends { ("sendmsg", self.send_limit) } else { ("recvmsg", self.limit) };
         let failed = |errno| Err(SysError { call: name, errno });
         // What is asked for takes the other side some time; what is sent does not.
-        let mut begun = sends.then(Instant::now);
+        let mut time = sends.then(MessageTime::begin);
         while moved < enough {
             let message = &mut self.kernel.message;
             match call(number, [word(self.fd), (&raw mut *message).addr(), word(FLAGS), 0, 0]) {
@@ -334,8 +372,8 @@ impl Socket {
                     message.msg_iovlen -= done;
                 }
             }
-            // Who trickles must come to an end too.
-            if moved < enough && begun.get_or_insert_with(Instant::now).elapsed() >= limit {
+            let is_ready = || self.is_ready(if sends { libc::POLLOUT } else { libc::POLLIN });
+            if moved < enough && time.get_or_insert_with(MessageTime::begin).is_over(limit, is_ready) {
                 return failed(libc::ETIMEDOUT);
             }
         }

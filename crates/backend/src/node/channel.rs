@@ -6,10 +6,11 @@
 
 use crate::node_error::NodeError;
 use hinterland_sys::peer_memory::ReceivedFd;
+use hinterland_sys::socket::MessageTime;
 use hinterland_sys::{Address, Socket};
 use hinterland_tls::{ClientConnection, ClientCredentials, explain};
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Bytes that are encrypted before they are sent.
 const SEND_BYTES: usize = 64 << 10;
@@ -124,8 +125,8 @@ impl Channel {
         match self {
             Channel::Plain(socket) => socket.receive(parts).map_err(|error| not_received(error.errno, socket)),
             Channel::Secured(tls) => {
-                let begun = Instant::now();
-                parts.into_iter().try_for_each(|part| tls.fill(part, begun))
+                let mut time = MessageTime::begin();
+                parts.into_iter().try_for_each(|part| tls.fill(part, &mut time))
             }
         }
     }
@@ -162,10 +163,10 @@ impl Tls {
         let words = |error| NodeError::Credentials { words: explain(&error) };
         let session = secured.credentials.begin(&secured.name).map_err(words)?;
         let mut tls = Tls { socket, session, limit, send_limit: limit };
-        let begun = Instant::now();
+        let mut time = MessageTime::begin();
         while tls.session.is_handshaking() {
             tls.flush()?;
-            tls.pull(begun).map_err(|error| match error {
+            tls.pull(&mut time).map_err(|error| match error {
                 // What a node without TLS does with a handshake.
                 NodeError::Connection { errno: libc::ECONNRESET | libc::EPIPE } => NodeError::Credentials {
                     words:
@@ -191,15 +192,14 @@ impl Tls {
     }
 
     fn send<'a>(&mut self, parts: impl Iterator<Item = &'a [u8]>) -> Result<(), NodeError> {
-        let begun = Instant::now();
-        let mut encrypted = 0;
+        let (mut time, mut encrypted) = (MessageTime::begin(), 0);
         for part in parts {
             self.session.writer().write_all(part).expect("the buffer is not bounded");
             encrypted += part.len();
             if encrypted >= SEND_BYTES {
                 self.flush()?;
                 encrypted = 0;
-                if begun.elapsed() >= self.send_limit {
+                if time.is_over(self.send_limit, || self.socket.takes_more()) {
                     return Err(NodeError::Silent { limit: self.send_limit });
                 }
             }
@@ -217,9 +217,8 @@ impl Tls {
     }
 
     /// Waits for something to arrive, and decrypts it.
-    fn pull(&mut self, begun: Instant) -> Result<(), NodeError> {
-        // Who trickles must come to an end too.
-        if begun.elapsed() >= self.limit {
+    fn pull(&mut self, time: &mut MessageTime) -> Result<(), NodeError> {
+        if time.is_over(self.limit, || self.socket.has_arrived()) {
             return Err(NodeError::Silent { limit: self.limit });
         }
         match self.session.read_tls(&mut Receiver(&mut self.socket)) {
@@ -245,11 +244,11 @@ impl Tls {
         }
     }
 
-    fn fill(&mut self, part: &mut [u8], begun: Instant) -> Result<(), NodeError> {
+    fn fill(&mut self, part: &mut [u8], time: &mut MessageTime) -> Result<(), NodeError> {
         let mut filled = 0;
         while filled < part.len() {
             match self.read(&mut part[filled..])? {
-                0 => self.pull(begun)?,
+                0 => self.pull(time)?,
                 read => filled += read,
             }
         }
@@ -262,14 +261,14 @@ impl Tls {
         shown: usize,
         accept: impl FnOnce(&[u8]) -> bool,
     ) -> Result<usize, NodeError> {
-        let begun = Instant::now();
+        let mut time = MessageTime::begin();
         let (head, rest) = parts.next().expect("there is a first part").split_at_mut(shown);
-        self.fill(head, begun)?;
+        self.fill(head, &mut time)?;
         let accepted = accept(head);
         let mut moved = shown;
         for part in std::iter::once(rest).chain(parts) {
             if accepted {
-                self.fill(part, begun)?;
+                self.fill(part, &mut time)?;
                 moved += part.len();
                 continue;
             }

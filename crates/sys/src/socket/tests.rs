@@ -73,6 +73,21 @@ fn silence_and_trickling_end_at_the_limit() {
 }
 
 #[test]
+fn a_message_that_was_under_way_while_this_process_was_stopped_has_its_time_once_more() {
+    let limit = Duration::from_millis(100);
+    let over = |steps: &[(u64, bool)]| {
+        let mut time = MessageTime::begin();
+        let begun = time.begun;
+        let step =
+            |(ms, is_ready): &(u64, bool)| time.is_over_at(begun + Duration::from_millis(*ms), limit, || *is_ready);
+        steps.iter().map(step).collect::<Vec<_>>()
+    };
+    assert_eq!(over(&[(20, true), (99, true), (100, false)]), [false, false, true], "the other side has not gone on");
+    let hour = 3_600_000;
+    assert_eq!(over(&[(20, false), (hour, true), (hour + 99, false), (hour + 100, true)]), [false, false, false, true]);
+}
+
+#[test]
 fn a_descriptor_that_became_another_connection_is_noticed() {
     let limit = Duration::from_secs(5);
     let (mut socket, _peer) = pair(limit);
