@@ -110,6 +110,12 @@ impl NodeError {
         self.is_local() || self.is_busy() || matches!(self, NodeError::Credentials { .. })
     }
 
+    /// The same of an error of connecting, or those that there are find out by themselves whether the node has gone: one whose threads or
+    /// descriptors are used up hangs up, too.
+    pub(crate) fn may_leave_connections(&self) -> bool {
+        self.leaves_connections() || matches!(self, NodeError::Connection { .. })
+    }
+
     /// Whether it means that no process listens there.
     pub(crate) fn is_nobody(&self) -> bool {
         matches!(self, NodeError::Connection { errno: libc::ECONNREFUSED | libc::ENOENT })

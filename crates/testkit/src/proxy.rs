@@ -68,6 +68,8 @@ struct State {
     made: AtomicUsize,
     /// So many connections are told that there are too many.
     turned_away: AtomicUsize,
+    /// Connections that are made from now on are closed at once.
+    takes_none: AtomicBool,
     /// What the node is told that its clients understand.
     features: Mutex<Features>,
     /// The next answer with data is kept until all who share this have one.
@@ -87,6 +89,7 @@ impl Proxy {
             has_one: AtomicBool::new(false),
             made: AtomicUsize::new(0),
             turned_away: AtomicUsize::new(0),
+            takes_none: AtomicBool::new(false),
             features: Mutex::new(Features::ALL),
             meeting: Mutex::new(None),
         });
@@ -94,7 +97,7 @@ impl Proxy {
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 accepting.made.fetch_add(1, Relaxed);
-                if accepting.mode() != Mode::Dead {
+                if accepting.mode() != Mode::Dead && !accepting.takes_none.load(Relaxed) {
                     accepting.connect(client);
                 }
             }
@@ -148,6 +151,11 @@ impl Proxy {
     /// The next `connections` are told that the node has too many.
     pub fn turn_away(&self, connections: usize) {
         self.state.turned_away.store(connections, Relaxed);
+    }
+
+    /// Connections that are made from now on are closed at once, as by a node whose threads are used up; those that there are go on.
+    pub fn take_none(&self) {
+        self.state.takes_none.store(true, Relaxed);
     }
 
     /// Connections that are made from now on are as with a node that has no other features than these.

@@ -208,7 +208,7 @@ impl Link {
     /// A lane for everything else; where none is left of these and none can be made, one of those for demands.
     pub(super) fn background_lane(&self, patience: Duration) -> Result<Taken<'_>, NodeError> {
         match self.lane(&self.background, patience) {
-            Err(error) if error.leaves_connections() && self.demand.made() > 0 => self.lane(&self.demand, patience),
+            Err(error) if error.may_leave_connections() && self.demand.made() > 0 => self.lane(&self.demand, patience),
             lane => lane,
         }
     }

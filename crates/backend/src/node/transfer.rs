@@ -77,7 +77,7 @@ impl<'a> Transfer<'a> {
         let demand = priority == Priority::Demand;
         let lane = if demand { link.demand_lane(patience) } else { link.background_lane(patience) };
         let lane = match lane {
-            Err(error) if error.leaves_connections() && demand => link.background_lane(slabs.patience(link)),
+            Err(error) if error.may_leave_connections() && demand => link.background_lane(slabs.patience(link)),
             lane => lane,
         }?;
         if !link.is_for(demand, &lane) {

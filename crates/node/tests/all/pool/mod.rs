@@ -463,12 +463,17 @@ fn a_node_that_has_too_many_connections_is_asked_again() {
 
 #[test]
 fn a_node_that_takes_no_more_connections_serves_on_those_that_there_are() {
-    let cluster = Cluster::new(&[8], 1);
-    let stored = Stored::new(&cluster.pool, 0..200);
-    cluster.proxies[0].turn_away(usize::MAX);
-    std::thread::scope(|scope| (0..3).for_each(|_| drop(scope.spawn(|| stored.check(&cluster.pool)))));
-    Stored::new(&cluster.pool, 1000..1100).check(&cluster.pool);
-    assert_eq!(rows(&cluster.pool)[0].losses, 0);
+    for says_so in [true, false] {
+        let cluster = Cluster::new(&[8], 1);
+        let stored = Stored::new(&cluster.pool, 0..200);
+        match says_so {
+            true => cluster.proxies[0].turn_away(usize::MAX),
+            false => cluster.proxies[0].take_none(),
+        }
+        std::thread::scope(|scope| (0..3).for_each(|_| drop(scope.spawn(|| stored.check(&cluster.pool)))));
+        Stored::new(&cluster.pool, 1000..1100).check(&cluster.pool);
+        assert_eq!(rows(&cluster.pool)[0].losses, 0, "{says_so}");
+    }
 }
 
 #[test]
