@@ -20,7 +20,7 @@ use crate::{BackendUsage, Location, Priority, StoreError};
 use hinterland_units::PageBytes;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// So many promoted pages are judged together.
 const JUDGED: u32 = 64;
@@ -94,9 +94,10 @@ pub(super) struct Promotion {
     lower_loads: AtomicU64,
     /// Pages that may be promoted while nothing is loaded.
     owed: AtomicU64,
-    /// Loads and demotions; and how many there were at the last look.
+    /// Loads and demotions.
     calls: AtomicU64,
-    looked_at: AtomicU64,
+    /// How many there were at the last look; and from when on pages are promoted if there are no more by then.
+    look: Mutex<Option<(u64, Instant)>>,
 }
 
 fn bit(path: usize) -> u32 {
@@ -106,8 +107,9 @@ fn bit(path: usize) -> u32 {
 impl Promotion {
     pub(super) fn new() -> Promotion {
         let [first, lower] = [const { AtomicU32::new(0) }; 2];
-        let [first_loads, lower_loads, owed, calls, looked_at] = [const { AtomicU64::new(0) }; 5];
-        Promotion { gate: Mutex::new(Gate::new()), first, lower, first_loads, lower_loads, owed, calls, looked_at }
+        let [first_loads, lower_loads, owed, calls] = [const { AtomicU64::new(0) }; 4];
+        let (gate, look) = (Mutex::new(Gate::new()), Mutex::new(None));
+        Promotion { gate, first, lower, first_loads, lower_loads, owed, calls, look }
     }
 
     /// These are the tiers.
@@ -153,6 +155,25 @@ impl Promotion {
     pub(super) fn takes_room(&self, path: usize) -> bool {
         let (first, lower) = (self.first_loads.load(Relaxed), self.lower_loads.load(Relaxed));
         self.has_lower() && self.first.load(Relaxed) & bit(path) != 0 && lower > 0 && lower * LOWER_PART >= first
+    }
+
+    /// Whether nothing has been loaded or demoted for a while; else for how long nothing may be from now on. Other tasks of maintenance may be
+    /// due earlier.
+    fn look(&self, now: Instant) -> Result<(), Duration> {
+        let (calls, mut look) = (self.calls.load(Relaxed), lock(&self.look));
+        match *look {
+            Some((before, due)) if before == calls && due <= now => Ok(()),
+            Some((before, due)) if before == calls => Err(due - now),
+            _ => {
+                *look = Some((calls, now + LOOK_PAUSE));
+                Err(LOOK_PAUSE)
+            }
+        }
+    }
+
+    /// Pages were promoted after a look, and more are after a pause.
+    fn rest(&self, now: Instant) {
+        lock(&self.look).iter_mut().for_each(|(_, due)| *due = now + IDLE_PAUSE);
     }
 
     /// Whether `promote_step` has something to do.
@@ -224,13 +245,13 @@ impl Paths {
         if owed == 0 || !promotion.has_lower() {
             return None;
         }
-        let calls = promotion.calls.load(Relaxed);
-        if promotion.looked_at.swap(calls, Relaxed) != calls {
-            return Some(LOOK_PAUSE);
+        if let Err(pause) = promotion.look(Instant::now()) {
+            return Some(pause);
         }
         let moved = self.promote_youngest(IDLE_PAGES.min(usize::try_from(owed).unwrap_or(usize::MAX)));
         let left = |owed: u64| Some(if moved == 0 { 0 } else { owed.saturating_sub(moved as u64) });
         let _ = promotion.owed.fetch_update(Relaxed, Relaxed, left);
+        promotion.rest(Instant::now());
         (moved > 0).then_some(IDLE_PAUSE)
     }
 
@@ -313,5 +334,20 @@ mod tests {
         promotion.loads(1, OWED_MIN);
         promotion.learn_tiers(&[vec![0, 1]]);
         assert!(!promotion.is_owed(), "there is one tier");
+    }
+
+    #[test]
+    fn nothing_is_loaded_for_a_while_before_pages_are_promoted_however_often_one_looks() {
+        let promotion = Promotion::new();
+        let (begun, ms) = (Instant::now(), Duration::from_millis);
+        let look = |at: u64| promotion.look(begun + ms(at));
+        promotion.loads(1, 1);
+        assert_eq!([0, 1, 19].map(look), [Err(LOOK_PAUSE), Err(ms(19)), Err(ms(1))]);
+        promotion.loads(1, 1);
+        assert_eq!([20, 39, 40].map(look), [Err(LOOK_PAUSE), Err(ms(1)), Ok(())]);
+        promotion.rest(begun + ms(40));
+        assert_eq!([41, 42].map(look), [Err(ms(1)), Ok(())]);
+        promotion.demoted(0);
+        assert_eq!(look(43), Err(LOOK_PAUSE));
     }
 }

@@ -166,7 +166,9 @@ fn while_nothing_is_loaded_the_youngest_pages_below_are_promoted_into_room_that_
     // Pages were loaded from below, and the first tier is full.
     held[..600].iter().for_each(|(_, location)| drop(load(&paths, &[*location], Priority::Demand)));
     assert!(paths.needs_maintenance());
-    while paths.maintain().is_some() {}
+    while let Some(pause) = paths.maintain() {
+        std::thread::sleep(pause);
+    }
     assert_eq!(promoted(&paths), 0);
     paths.free(&locations(&young));
     held[..600].iter().for_each(|(_, location)| drop(load(&paths, &[*location], Priority::Demand)));
@@ -177,7 +179,8 @@ fn while_nothing_is_loaded_the_youngest_pages_below_are_promoted_into_room_that_
     }
     assert_eq!(promoted(&paths), 0, "the program waits for pages");
     let mut steps = 0;
-    while paths.maintain().is_some() {
+    while let Some(pause) = paths.maintain() {
+        std::thread::sleep(pause);
         steps += 1;
         assert!(steps < 1000, "{:?}", pages(&paths));
     }
