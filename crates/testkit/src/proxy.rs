@@ -31,6 +31,8 @@ pub enum Mode {
     Flip,
     /// Flips a bit of the next answer with data, and passes the others on.
     FlipOne,
+    /// Flips a bit of the last page of answers with several.
+    FlipLast,
     /// Flips a bit of the data and makes the checksums right: as a node does that lies.
     Lie,
     /// Sends the data that was asked for before.
@@ -307,6 +309,7 @@ impl State {
                 match mode {
                     Mode::Flip => message.flip(),
                     Mode::FlipOne if !self.has_one.swap(true, Relaxed) => message.flip(),
+                    Mode::FlipLast if ranges.len() > 1 => *message.data().last_mut().expect("a page") ^= 4,
                     Mode::Lie => {
                         message.flip();
                         message.reseal(&ranges);
@@ -350,7 +353,6 @@ impl Message {
         &mut self.bytes[HEADER_BYTES + self.header.control_bytes..]
     }
 
-    /// Makes the checksums those of the data.
     /// Flips a bit of the data, which may be short.
     fn flip(&mut self) {
         let data = self.data();
@@ -358,6 +360,7 @@ impl Message {
         data[at] ^= 4;
     }
 
+    /// Makes the checksums those of the data.
     fn reseal(&mut self, ranges: &[(u64, usize)]) {
         let data = self.data().to_vec();
         let mut rest = &data[..];

@@ -64,26 +64,32 @@ impl Rebuild {
             // Of a slot that is free by now, as many as there are: the copy is not read.
             (from, slots.iter().map(|slot| table.bytes_of(*slot)).collect())
         };
-        let mut damaged = false;
+        // Positions of those that no replica has given undamaged yet.
+        let (mut left, mut damaged) = ((0..slots.len()).collect::<Vec<usize>>(), false);
         // What goes is what is copied: another replica may be a wrong one, and this the last right one.
         let first = leaving.iter().filter(|leaving| from.iter().any(|replica| replica.is_same(leaving)));
-        let read = first.chain(from.iter()).filter(|replica| replica.is_live()).any(|replica| {
-            let there = slots.iter().zip(&bytes).zip(pages.iter_mut());
-            let mut items: Vec<SlotRead<'_>> = there
-                .map(|((slot, bytes), into)| SlotRead { slot: replica.slot(*slot), bytes: *bytes, into })
+        for replica in first.chain(from.iter()).filter(|replica| replica.is_live()) {
+            if left.is_empty() {
+                break;
+            }
+            let rooms = pages.iter_mut().enumerate().filter(|(position, _)| left.contains(position));
+            let mut items: Vec<SlotRead<'_>> = rooms
+                .map(|(position, into)| SlotRead { slot: replica.slot(slots[position]), bytes: bytes[position], into })
                 .collect();
-            let mut is_whole = true;
-            let take = &mut |_, page: Option<&PageBytes>| is_whole &= page.is_some();
+            let mut whole = vec![false; left.len()];
+            let take = &mut |item: usize, page: Option<&PageBytes>| whole[item] = page.is_some();
             let (link, patience) = (&replica.link, slabs.patience(&replica.link));
             let moved = transfer(slabs, link, &mut items, Priority::WriteBack, patience, take, &mut || ());
             if let Err(error) = &moved {
                 slabs.handle_error(&replica.link, error);
             }
+            let mut whole = whole.into_iter();
+            left.retain(|_| !whole.next().unwrap_or(false));
             // Damage is left to who loads the page: it alone can tell which replica is right. A copy of it would pass for right, and what changed
             // only on its way may come unchanged the next time.
-            damaged |= !is_whole;
-            moved.is_ok() && is_whole
-        });
+            damaged |= moved.is_ok() && !left.is_empty();
+        }
+        let read = left.is_empty();
         let again = std::mem::replace(before, damaged && !read);
         if !read {
             return match damaged {

@@ -378,6 +378,20 @@ fn a_slab_of_which_one_answer_was_damaged_is_copied_on_at_once() {
 }
 
 #[test]
+fn a_slab_of_which_no_replica_is_whole_is_copied_from_all_of_them() {
+    let cluster = Cluster::with(&[8; 4], 3, Timing { damaged: Duration::from_secs(600), ..TIMING });
+    let stored = Stored::new(&cluster.pool, 0..100);
+    let (holders, others) = cluster.sides();
+    // Of each message, the first page of one is damaged, and the last page of the other.
+    cluster.proxies[holders[1]].set(Mode::Flip);
+    cluster.proxies[holders[2]].set(Mode::FlipLast);
+    cluster.proxies[holders[0]].set(Mode::Dead);
+    cluster.maintain_until("the slab is copied", |cluster| rows(&cluster.pool)[others[0]].pages == 100);
+    holders.iter().for_each(|holder| cluster.proxies[*holder].set(Mode::Dead));
+    stored.check(&cluster.pool);
+}
+
+#[test]
 fn what_passes_every_checksum_is_repaired_by_who_knows_the_page() {
     let cluster = Cluster::new(&[64, 64, 64], 2);
     let stored = Stored::new(&cluster.pool, 0..SLAB_PAGES);
