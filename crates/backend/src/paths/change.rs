@@ -35,6 +35,8 @@ pub(super) struct Wanted {
     changes: Vec<PathChange>,
     /// Why it is not so yet; empty: it is being done.
     obstacle: String,
+    /// When the next step is due, once there was one.
+    due: Option<Instant>,
 }
 
 /// Changes as a process with the paths `given` is to read them. Where an empty list of URLs stood for its paths (`is_default`), each process of
@@ -55,7 +57,7 @@ pub(crate) fn as_given(is_default: bool, given: &[String], changes: &[PathChange
 impl Paths {
     /// Makes `changes` since the start, of this version, in the background: see [`Backend::maintain`].
     pub fn change(&self, version: u64, changes: Vec<PathChange>) {
-        *lock(&self.wanted) = Wanted { version, changes, obstacle: String::new() };
+        *lock(&self.wanted) = Wanted { version, changes, obstacle: String::new(), due: None };
         self.is_changing.store(true, Release);
     }
 
@@ -81,6 +83,11 @@ impl Paths {
         }
         let (version, mut urls) = {
             let wanted = lock(&self.wanted);
+            // Another task of maintenance may be due earlier.
+            let rest = wanted.due.map_or(Duration::ZERO, |due| due.saturating_duration_since(Instant::now()));
+            if !rest.is_zero() {
+                return Some(rest);
+            }
             let mut urls = self.given.clone();
             PathChange::apply_all(&as_given(self.is_default, &self.given, &wanted.changes), &mut urls);
             (wanted.version, urls)
@@ -90,7 +97,7 @@ impl Paths {
         if wanted.version != version {
             return Some(Duration::ZERO);
         }
-        match step {
+        let pause = match step {
             Ok(None) => {
                 wanted.obstacle.clear();
                 *lock(&self.emptying) = None;
@@ -106,7 +113,9 @@ impl Paths {
                 wanted.obstacle = obstacle;
                 Some(RETRY)
             }
-        }
+        };
+        wanted.due = pause.map(|pause| Instant::now() + pause);
+        pause
     }
 
     /// One step; `Ok(None)`: the open paths are those of `urls`.

@@ -674,6 +674,7 @@ mod tests {
     use crate::samples::{Kind, page};
     use crate::{CodecName, Compressed, Reference};
     use hinterland_abi::PathChange;
+    use hinterland_testkit::wait_until;
 
     const ROWS: u32 = 20;
 
@@ -789,6 +790,28 @@ mod tests {
     }
 
     #[test]
+    fn what_cannot_be_opened_is_tried_twice_a_second_however_often_maintenance_is_due() {
+        let attempts = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&attempts);
+        let opener: Opener = Box::new(move |_| {
+            counted.fetch_add(1, Relaxed);
+            Err("it is not there".into())
+        });
+        let memory = Arc::new(Reference::new("reference".into(), 1 << 20).expect("address space"));
+        let opened = vec![Path::new("0".into(), memory, 1.0)];
+        let paths = Paths::opened(opened, vec!["0".into()], PlacementName::Tiers, opener).expect("address space");
+        for version in 1..=2 {
+            paths.change(version, vec![PathChange::Add("1".into())]);
+            let (before, begun) = (attempts.load(Relaxed), Instant::now());
+            (0..1000).for_each(|_| assert!(paths.maintain().is_some()));
+            let most = 1 + begun.elapsed().as_millis() / 500;
+            let made = u128::from(attempts.load(Relaxed) - before);
+            assert!((1..=most).contains(&made), "{made} in the time for {most}");
+            assert_eq!(paths.obstacle(), "it is not there");
+        }
+    }
+
+    #[test]
     fn a_path_that_gives_nothing_back_uses_up_none_of_its_time() {
         let memory = || Arc::new(Reference::new("reference".into(), 1 << 30).expect("address space"));
         let paths = Paths::new(vec![memory(), memory()], PlacementName::Tiers).expect("address space");
@@ -796,9 +819,12 @@ mod tests {
         paths.store(&[&page(Kind::Random, 1)], Priority::WriteBack, &mut out);
         let place = paths.table.place(handle_of(*out[0].as_ref().expect("there is room"))).expect("it is there");
         paths.path_of(place).backend.free(&[place.location]);
-        paths.change(1, vec![PathChange::Drop("0".into())]);
-        for _ in 0..3 {
-            paths.change_step();
+        for version in 1..=3 {
+            paths.change(version, vec![PathChange::Drop("0".into())]);
+            wait_until("something is in the way", || {
+                paths.change_step();
+                !paths.obstacle().is_empty()
+            });
             assert!(paths.obstacle().contains("does not give them back"), "{}", paths.obstacle());
             assert!(lock(&paths.emptying).as_ref().is_some_and(|pipeline| !pipeline.duty_cycle.has_begun()));
         }
