@@ -43,8 +43,8 @@ impl MessageTime {
         MessageTime { begun: Instant::now(), is_anew: false }
     }
 
-    /// Whether it has taken `limit`. It begins anew, once, where the other side has gone on by then, as `is_ready` says: this process may have been
-    /// stopped (SIGSTOP, a frozen cgroup).
+    /// Whether it has taken `limit`. It begins anew, once, where the other side has gone on by then, as `is_ready` says: this process may
+    /// have been stopped (SIGSTOP, a frozen cgroup).
     pub fn is_over(&mut self, limit: Duration, is_ready: impl FnOnce() -> bool) -> bool {
         self.is_over_at(Instant::now(), limit, is_ready)
     }
