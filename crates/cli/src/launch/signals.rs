@@ -1,14 +1,17 @@
 //! Signals on their way to the program.
 //!
 //! The launcher blocks everything and reads signals from a descriptor. A signal that a process sent to the launcher is meant
-//! for the program and is passed on. A signal from the kernel (Ctrl-C and Ctrl-Z at the terminal, a hang-up, a new window
-//! size) goes to the whole process group, so the program has it already and the launcher lets it pass.
+//! for the program and is passed on. A signal from the kernel (Ctrl-C and Ctrl-Z at the terminal, a new window size) goes to
+//! the whole process group, so the program has it already and the launcher lets it pass. Of a hang-up the kernel tells the
+//! leader of the terminal's session alone (`tty_signal_session_leader`), so a launcher that leads one passes it on.
+//! A write of the launcher that has no reader, or makes a file too long, brings it a signal as if from itself: not the program's.
 //! Not distinguishable: `kill -TERM -GROUP` reaches the program directly and through the launcher.
 //! Source: signalfd(2), sigaction(2) on `si_code`.
 
 use crate::error::Error;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, pthread_sigmask, sigaction};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
+use nix::unistd::{getpid, getsid};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Whether SIGPIPE was ignored when this process began; the language's own start-up ignores it always.
@@ -57,6 +60,7 @@ impl Inherited {
 pub struct Signals {
     fd: SignalFd,
     inherited: Inherited,
+    leads_session: bool,
 }
 
 impl Signals {
@@ -81,7 +85,7 @@ impl Signals {
             child_was_ignored: matches!(before.handler(), SigHandler::SigIgn),
             pipe_was_ignored: PIPE_WAS_IGNORED.load(Relaxed),
         };
-        Ok(Signals { fd, inherited })
+        Ok(Signals { fd, inherited, leads_session: getsid(None) == Ok(getpid()) })
     }
 
     /// What the program is to inherit.
@@ -100,10 +104,16 @@ impl Signals {
         while let Ok(Some(info)) = self.fd.read_signal() {
             let signal = i32::try_from(info.ssi_signo).unwrap_or(0);
             if signal != libc::SIGCHLD {
-                signals.push(Arrived { signal, for_program: from_a_process(info.ssi_code) });
+                signals.push(Arrived { signal, for_program: self.is_for_program(signal, &info) });
             }
         }
         signals
+    }
+
+    fn is_for_program(&self, signal: i32, info: &siginfo) -> bool {
+        let is_own = i32::try_from(info.ssi_pid) == Ok(getpid().as_raw());
+        let is_hangup = self.leads_session && matches!(signal, libc::SIGHUP | libc::SIGCONT);
+        if from_a_process(info.ssi_code) { !is_own } else { is_hangup && info.ssi_code == libc::SI_KERNEL }
     }
 }
 

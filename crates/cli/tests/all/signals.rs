@@ -126,6 +126,38 @@ sys.exit(5)
 }
 
 #[test]
+fn a_hang_up_of_the_terminal_reaches_the_program_where_the_launcher_leads_the_session() {
+    if Command::new("python3").arg("-c").arg("import pty").status().map_or(true, |status| !status.success()) {
+        eprintln!("skipped: no python3 to drive a terminal with");
+        return;
+    }
+    let driver = r#"
+import os, pty, sys
+pid, fd = pty.fork()
+if pid == 0:
+    os.execv(sys.argv[1], sys.argv[1:])
+seen = b""
+while b"ready" not in seen:
+    seen += os.read(fd, 100)
+os.close(fd)
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"#;
+    // It waits for the signal for a limited time, so that one that never comes fails the test and does not hang it.
+    let program = r#"
+import signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+print("ready", flush=True)
+sys.exit(42 if signal.sigtimedwait({signal.SIGHUP}, 60) else 9)
+"#;
+    let launcher = hinterland();
+    let mut command = Command::new("python3");
+    command.envs(launcher.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.args(["-c", driver]).arg(launcher.get_program());
+    let (_, stdout, stderr) = output(command.args(["run", "--quiet", "--", "python3", "-c", program]));
+    assert_eq!(stdout.trim(), "42", "{stderr}");
+}
+
+#[test]
 fn the_program_inherits_mask_and_ignored_signals_as_they_were() {
     let fields = |text: &str| -> Vec<String> {
         let wanted = |line: &&str| line.starts_with("SigBlk") || line.starts_with("SigIgn");

@@ -2,7 +2,7 @@
 
 use crate::launcher::{hinterland, output, shell};
 use std::io::Write;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 #[test]
 fn stdin_and_stdout_pass_through() {
@@ -88,6 +88,31 @@ fn a_standard_error_that_cannot_be_written_changes_no_exit_code() {
     }
     let profile = std::fs::read(dir.path().join("3-0/profile")).unwrap();
     assert!(serde_json::from_slice::<serde_json::Value>(&profile).is_ok());
+}
+
+/// What the launcher writes while the program runs, and none can read, brings a SIGPIPE to the launcher alone. A folder in the place of its socket has
+/// it write something; when it has passed on a later signal, it has dealt with that one.
+#[test]
+fn a_broken_pipe_of_the_launchers_is_none_of_the_programs() {
+    let script = "trap 'echo broken' PIPE; trap 'n=1' USR1; kill -USR1 $PPID; while [ -z \"$n\" ]; do sleep 0.02; done; echo end";
+    let run = |stderr: Stdio| {
+        let dir = tempfile::tempdir().unwrap();
+        let launcher = shell(&[], script);
+        let mut command = Command::new("sh");
+        command.args(["-c", r#"mkdir -p "$XDG_RUNTIME_DIR/hinterland/$$/x" && exec "$0" "$@""#]);
+        command.arg(launcher.get_program()).args(launcher.get_args());
+        command.envs(launcher.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.env("XDG_RUNTIME_DIR", dir.path()).stdout(Stdio::piped()).stderr(stderr);
+        let ended = command.spawn().unwrap().wait_with_output().unwrap();
+        let [stdout, stderr] = [ended.stdout, ended.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+        (ended.status.code(), stdout, stderr)
+    };
+    let (code, stdout, stderr) = run(Stdio::piped());
+    assert!((code, &*stdout) == (Some(0), "end\n") && stderr.contains("will not know this run"), "{code:?} {stdout} {stderr}");
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let (code, stdout, _) = run(writer.into());
+    assert_eq!((code, &*stdout), (Some(0), "end\n"));
 }
 
 #[test]
