@@ -49,6 +49,7 @@ pub fn trials() -> Vec<Trial> {
         trials.push(suite::trial(name.clone(), obstacle, move || test(&name)));
     };
     add("top", skips::no_userfaultfd, top);
+    add("top_hung_up", || None, top_hung_up);
     add("top_in_a_pipe", skips::no_userfaultfd, top_in_a_pipe);
     add("suspended", skips::no_userfaultfd, suspended);
     add("number_again", skips::no_userfaultfd, number_again);
@@ -417,6 +418,27 @@ fn top(name: &str) -> Result<()> {
     kill(Pid::from_raw(*running.below().first().context("the program runs")?), Signal::SIGTERM)?;
     running.end()?.expect(143, "ready")?;
     Ok(())
+}
+
+/// `top` ends with its terminal, also where no signal tells it.
+fn top_hung_up(_: &str) -> Result<()> {
+    let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+    let pty = openpty(&size, None)?;
+    let mut command = launcher()?;
+    command.arg("top").env("TERM", "xterm").process_group(0);
+    command.stdin(pty.slave.try_clone()?).stdout(pty.slave).stderr(Stdio::null());
+    let mut top = command.spawn()?;
+    drop(command);
+    let (mut screen, mut shown, mut piece) = (File::from(pty.master), Vec::new(), [0; 4096]);
+    while !String::from_utf8_lossy(&shown).contains("choose") {
+        let bytes = screen.read(&mut piece)?;
+        shown.extend_from_slice(&piece[..bytes]);
+    }
+    drop(screen);
+    let ended = suite::wait_until("it has ended", || Ok(top.try_wait()?.is_some()));
+    top.kill()?;
+    top.wait()?;
+    ended
 }
 
 /// Whether a process is stopped by a signal.

@@ -23,6 +23,7 @@ use crate::print::{self, Reader};
 use crate::report::bytes;
 use clap::Args;
 use hinterland_units::whole_number;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, kill, sigaction};
 use nix::unistd::Pid;
 use ratatui::Terminal;
@@ -31,6 +32,7 @@ use ratatui::crossterm::terminal::{Clear, ClearType, EnterAlternateScreen, disab
 use ratatui::crossterm::{event, execute};
 use rates::{Rates, Row};
 use std::io::{self, IsTerminal};
+use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -40,6 +42,8 @@ use view::{View, Wish};
 
 /// Between two looks for keys and news.
 const TICK: Duration = Duration::from_millis(50);
+/// Between two looks whether the terminal is there, in milliseconds: not every terminal wakes one that waits for its end alone.
+const TERMINAL_LOOK: u16 = 500;
 
 /// `hinterland top`.
 #[derive(Args)]
@@ -228,8 +232,23 @@ fn stop_job() -> io::Result<()> {
     Ok(stopped?)
 }
 
+/// Ends the process when its terminal is gone: what takes the keys would read its end again and again, and hear no signal.
+fn end_with_terminal() -> io::Result<()> {
+    let is_there = || {
+        let stdin = io::stdin();
+        let mut terminal = [PollFd::new(stdin.as_fd(), PollFlags::empty())];
+        matches!(poll(&mut terminal, PollTimeout::from(TERMINAL_LOOK)), Ok(0) | Err(_))
+    };
+    let wait = move || {
+        while is_there() {}
+        std::process::exit(0)
+    };
+    std::thread::Builder::new().name("terminal".into()).spawn(wait).map(drop)
+}
+
 fn screen(args: &TopArgs, only: Option<i32>) -> io::Result<()> {
     let signals = Signals::take()?;
+    end_with_terminal()?;
     let (sender, news) = channel();
     begin_looking(args, only, sender.clone())?;
     let terminal = ratatui::try_init()?;
