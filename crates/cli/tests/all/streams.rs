@@ -108,7 +108,10 @@ fn a_broken_pipe_of_the_launchers_is_none_of_the_programs() {
         (ended.status.code(), stdout, stderr)
     };
     let (code, stdout, stderr) = run(Stdio::piped());
-    assert!((code, &*stdout) == (Some(0), "end\n") && stderr.contains("will not know this run"), "{code:?} {stdout} {stderr}");
+    assert!(
+        (code, &*stdout) == (Some(0), "end\n") && stderr.contains("will not know this run"),
+        "{code:?} {stdout} {stderr}"
+    );
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let (code, stdout, _) = run(writer.into());
