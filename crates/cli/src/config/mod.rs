@@ -275,6 +275,21 @@ fn resolve_urls(urls: &mut [String], protection: Protection) -> Result<(), Strin
     Ok(())
 }
 
+/// A URL with the path of its file from this folder on, for a launcher, which has another; what no backend takes stays as it is written.
+///
+/// # Errors
+/// This folder is gone.
+pub fn from_here(written: &str) -> Result<String, String> {
+    let Ok(mut url) = hinterland_backend::parse(written) else { return Ok(written.to_owned()) };
+    match &mut url.scheme {
+        Scheme::File { path, .. } if path.is_relative() => {
+            *path = std::path::absolute(&path).map_err(|error| format!("'{written}': {error}"))?;
+            Ok(url.to_string())
+        }
+        _ => Ok(written.to_owned()),
+    }
+}
+
 /// Refuses flags for the pace of a tape where none is named. In a variable or the settings file they hold for the runs that follow one.
 fn refuse_paces_of_no_tape(tape: &str, merged: &Merged) -> Result<(), Error> {
     match [variables::TAPE_BATCH, variables::TAPE_LOOKAHEAD].into_iter().find(|variable| merged.is_flag(variable)) {

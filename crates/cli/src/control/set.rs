@@ -3,6 +3,7 @@
 use super::client::{Launcher, LauncherError};
 use super::message::{Change, Request, WAIT_MS_MAX};
 use super::process;
+use crate::config::from_here;
 use crate::error::{EXIT_REFUSED, complain};
 use crate::print;
 use crate::report::{bytes, count};
@@ -117,13 +118,20 @@ pub fn run(args: &SetArgs) -> ExitCode {
 
 fn change(args: &SetArgs) -> Result<Change, LauncherError> {
     let mut launcher = Launcher::of(args.pid)?;
-    let (local, ram, cpus) = (args.what.local.clone(), args.what.ram.clone(), args.what.cpus.clone());
-    let (granularity, block) = (args.what.granularity.clone(), args.what.block.clone());
-    let (add_far, drop_far) = (args.what.add_far.clone(), args.what.drop_far.clone());
-    let request = Request { local, ram, cpus, granularity, block, add_far, drop_far, ..Request::set(args.wait * 1000) };
-    let answer = launcher.ask(&request, Duration::from_secs(args.wait))?;
+    let answer = launcher.ask(&request(args)?, Duration::from_secs(args.wait))?;
     let why = || "it says nothing of a change".into();
     answer.set.ok_or_else(|| LauncherError::Garbled { pid: launcher.pid, why: why() })
+}
+
+fn request(args: &SetArgs) -> Result<Request, LauncherError> {
+    let (local, ram, cpus) = (args.what.local.clone(), args.what.ram.clone(), args.what.cpus.clone());
+    let (granularity, block) = (args.what.granularity.clone(), args.what.block.clone());
+    let urls = |written: &[String]| {
+        let urls: Result<Vec<String>, String> = written.iter().map(|url| from_here(url)).collect();
+        urls.map_err(LauncherError::Refused)
+    };
+    let (add_far, drop_far) = (urls(&args.what.add_far)?, urls(&args.what.drop_far)?);
+    Ok(Request { local, ram, cpus, granularity, block, add_far, drop_far, ..Request::set(args.wait * 1000) })
 }
 
 /// What a local budget may become, where it follows a slowdown.
@@ -165,6 +173,20 @@ mod tests {
         for (variable, words) in explained {
             assert!(of_run(variable).contains(words), "{}", of_run(variable));
         }
+    }
+
+    #[test]
+    fn a_file_is_named_from_the_folder_of_the_command_on() {
+        #[derive(clap::Parser)]
+        struct Set {
+            #[command(flatten)]
+            args: SetArgs,
+        }
+        let words = ["set", "7", "--add-far", "file:far?size=1G", "--add-far", "floppy:x", "--drop-far", "file:/far"];
+        let asked = request(&<Set as clap::Parser>::parse_from(words).args).unwrap();
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(asked.add_far, [format!("file:{}/far?size=1G", here.display()), "floppy:x".into()]);
+        assert_eq!(asked.drop_far, ["file:/far"]);
     }
 
     #[test]
