@@ -53,14 +53,16 @@ pub struct MemoryEvents {
     pub kills: u64,
     /// The group and those above it that have a hard limit, and how often it was reached.
     reached: Vec<(CgroupLimit, u64)>,
+    /// The nearest limit of memory and swap together that was reached at some time: the kernel does not say how often.
+    full: Option<CgroupLimit>,
 }
 
 impl MemoryEvents {
-    /// The nearest limit that was reached since.
+    /// The nearest limit that was reached since, as far as is known.
     pub fn reached_since(&self, before: &MemoryEvents) -> Option<&CgroupLimit> {
         let old = |limit: &CgroupLimit| before.reached.iter().find(|(known, _)| known.file == limit.file);
         let risen = |(limit, count): &&(CgroupLimit, u64)| *count > old(limit).map_or(0, |(_, count)| *count);
-        self.reached.iter().find(risen).map(|(limit, _)| limit)
+        self.reached.iter().find(risen).map(|(limit, _)| limit).or(self.full.as_ref())
     }
 }
 
@@ -81,7 +83,8 @@ pub fn tightest(host: &Host) -> Option<CgroupLimit> {
 /// The counts of the group that this process is in; `None` where the kernel counts nothing.
 ///
 /// Version 2 counts in the groups above, too (`memory.events`, cgroup-v2.rst); version 1 in each its own (`memory.oom_control`,
-/// `memory.failcnt`, cgroup-v1/memory.rst).
+/// `memory.failcnt`, cgroup-v1/memory.rst). Of memory and swap together, against whose limit a page counts first, it has the most that was
+/// used; how often that limit was reached (`memory.memsw.failcnt`) Linux 6.18 does not count.
 pub fn events(host: &Host) -> Option<MemoryEvents> {
     host.groups()?.iter().find_map(|group| {
         let (version, directories) = group;
@@ -94,7 +97,16 @@ pub fn events(host: &Host) -> Option<MemoryEvents> {
             };
             Some((limit(host, directory.join(hard), *version)?, times))
         };
-        Some(MemoryEvents { kills: kills_in(host, group)?, reached: directories.iter().filter_map(reached).collect() })
+        let full = |directory: &PathBuf| {
+            let limit = limit(host, directory.join("memory.memsw.limit_in_bytes"), *version)?;
+            let most: u64 = host.read(directory.join("memory.memsw.max_usage_in_bytes"))?.parse().ok()?;
+            (most >= limit.bytes).then_some(limit)
+        };
+        Some(MemoryEvents {
+            kills: kills_in(host, group)?,
+            reached: directories.iter().filter_map(reached).collect(),
+            full: directories.iter().find_map(full),
+        })
     })
 }
 

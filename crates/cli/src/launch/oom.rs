@@ -101,4 +101,34 @@ mod tests {
             );
         }
     }
+
+    #[test]
+    fn a_limit_of_memory_and_swap_that_was_reached_is_told_where_none_of_memory_was() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        let host = machine(root, 1);
+        let set = |kills: u32, failures: u32, most: &str| {
+            write(root, "cg/a/b/memory.oom_control", &format!("oom_kill {kills}\n"));
+            write(root, "cg/a/memory.failcnt", &format!("{failures}\n"));
+            for (file, content) in [
+                ("limit_in_bytes", "67108864\n"),
+                ("memsw.limit_in_bytes", "67108864\n"),
+                ("memsw.max_usage_in_bytes", most),
+                ("memsw.failcnt", "0\n"),
+            ] {
+                write(root, &format!("cg/a/memory.{file}"), content);
+            }
+        };
+        set(0, 3, "4096\n");
+        for (kills, failures, most, words) in [
+            (1, 3, "67104768\n", "the machine's memory was used up"),
+            (2, 3, "67108864\n", "(64 MiB, /cg/a/memory.memsw.limit_in_bytes)"),
+            (3, 4, "67108864\n", "(64 MiB, /cg/a/memory.limit_in_bytes)"),
+        ] {
+            let before = Kills::so_far(&host);
+            set(kills, failures, most);
+            let said = before.since(&host, "job", KILLED).unwrap();
+            assert!(said.contains(words), "{said}");
+        }
+    }
 }
