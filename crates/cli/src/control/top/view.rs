@@ -69,6 +69,11 @@ impl View {
     pub fn see(&mut self, rows: Vec<Row>, silent: &[String]) {
         self.has_looked = true;
         self.rows = rows;
+        // What is being written is for the chosen run, and for no other one that takes its place.
+        if let Some(chosen) = self.chosen.filter(|_| self.entry.is_some() && self.current_is_another()) {
+            self.entry = None;
+            self.say(format!("{chosen}: the budget is not set: the run has ended, or does not answer"));
+        }
         if let Some(words) = silent.first() {
             self.say(words.clone());
         }
@@ -87,6 +92,11 @@ impl View {
 
     fn current(&self) -> Option<&Row> {
         self.rows.get(self.index()?)
+    }
+
+    /// Whether the run that was chosen is not there.
+    fn current_is_another(&self) -> bool {
+        self.current().map(|row| row.status.pid) != self.chosen
     }
 
     fn choose(&mut self, index: usize) {
@@ -373,8 +383,11 @@ mod tests {
         assert_eq!(press(&mut view, "bq"), Wish::Nothing, "a letter of a budget");
         assert!(screen(&view, 80, 24)[23].ends_with("Esc does not): q_"));
         press(&mut view, "\x1b");
-        // The chosen run ends: the first is chosen, as the screen shows.
+        press(&mut view, "b24M");
+        // The chosen run ends: the first is chosen, as the screen shows, and what was written is not for it.
         see(&mut view, 3..5);
+        assert!(screen(&view, 80, 24)[23].starts_with("2: the budget is not set: "));
+        assert_eq!(press(&mut view, "\n"), Wish::Nothing);
         assert_eq!(press(&mut view, "-"), set(3, &(448u64 << 20).to_string()));
         assert_eq!(press(&mut view, "q"), Wish::End);
         for (key, wish) in
