@@ -142,7 +142,7 @@ documented! {
         /// Why the run cannot keep its slowdown beside others, in words; empty: nothing keeps it from that.
         #[serde(default)]
         pub slowdown_obstacle: String,
-        /// The paths to far memory, of all processes that live.
+        /// The paths to far memory, of all processes that live; of more than 128 those that hold most.
         #[serde(default)]
         pub paths: Vec<PathStatus>,
     }

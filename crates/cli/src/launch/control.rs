@@ -25,6 +25,7 @@ use hinterland_abi::{GranularityName, PathChange, ProcessRow};
 use hinterland_sys::gate::shared_futex_bump;
 use hinterland_units::{Budget, ByteCount, PAGE_BYTES, Slowdown, cut};
 use nix::poll::PollFlags;
+use std::cmp::Reverse;
 use std::ffi::OsString;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering::Relaxed;
@@ -36,6 +37,8 @@ const FRESH: Duration = Duration::from_millis(100);
 const TIME_SHARE: u32 = 100;
 /// Bytes of the command line that are told.
 const COMMAND_BYTES_MAX: usize = 1024;
+/// Paths that are told, so that an answer has room for them: processes that have filled in other sizes have each their own.
+const PATHS_MAX: usize = 128;
 
 /// See the module.
 pub struct Control<'a> {
@@ -190,7 +193,8 @@ fn copied_bytes(far_bytes: u64, now: &Gauges) -> u64 {
     both.min(far_bytes).min(now.resident_managed_bytes)
 }
 
-/// What each path of live processes holds, and what went over it, by URL; also of processes that have ended and had it under this URL.
+/// What each path of live processes holds, and what went over it, by URL; also of processes that have ended and had it under this URL. Of more than
+/// [`PATHS_MAX`] those that hold most.
 fn paths_of(live: &[&ProcessStatistics], ended: &[ProcessStatistics], totals: &Totals) -> Vec<PathStatus> {
     let mut paths: Vec<PathStatus> = Vec::new();
     for backend in live.iter().flat_map(|row| &row.backends) {
@@ -203,6 +207,10 @@ fn paths_of(live: &[&ProcessStatistics], ended: &[ProcessStatistics], totals: &T
         paths[at].far_bytes += backend.now.pages * PAGE_BYTES as u64;
         paths[at].bytes_in += backend.counters.bytes_in;
         paths[at].bytes_out += backend.counters.bytes_out;
+    }
+    if paths.len() > PATHS_MAX {
+        paths.sort_by_key(|path| Reverse(path.far_bytes));
+        paths.truncate(PATHS_MAX);
     }
     for backend in ended.iter().flat_map(|row| &row.backends) {
         if let Some(path) = paths.iter_mut().find(|path| path.url == backend.url) {
@@ -405,6 +413,7 @@ impl Commanded for Run<'_, '_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::statistics::BackendStatistics;
 
     #[test]
     fn what_is_local_and_far_at_once_are_copies() {
@@ -415,5 +424,29 @@ mod tests {
         assert_eq!(copied_bytes(6, &now(4, 10)), 0);
         // What is freed is counted at different times.
         assert_eq!([copied_bytes(5, &now(4, 10)), copied_bytes(9, &now(4, 0))], [0, 4]);
+    }
+
+    /// Processes that have each its own default paths, with the longest URLs.
+    #[test]
+    fn an_answer_has_room_for_the_paths_of_many_processes() {
+        let process = |number: u64| {
+            let backend = |kind: &str, pages: u64| {
+                let mut backend =
+                    BackendStatistics { url: format!("{kind}{number:0>240}"), ..BackendStatistics::default() };
+                (backend.now.pages, backend.counters.bytes_in) = (pages, u64::MAX / 2);
+                backend
+            };
+            ProcessStatistics {
+                backends: vec![backend("compressed", number), backend("file", 0)],
+                ..ProcessStatistics::default()
+            }
+        };
+        let live: Vec<ProcessStatistics> = (1..=1024).map(process).collect();
+        let paths = paths_of(&live.iter().collect::<Vec<_>>(), &live[..1], &Totals::default());
+        assert_eq!((paths.len(), paths[0].far_bytes), (PATHS_MAX, 1024 * PAGE_BYTES as u64));
+        assert!(serde_json::to_vec(&paths).unwrap().len() < 60_000);
+        let few = paths_of(&[&live[0], &live[1]], &live[..1], &Totals::default());
+        assert_eq!(few.iter().map(|path| path.far_bytes / PAGE_BYTES as u64).collect::<Vec<_>>(), [1, 0, 2, 0]);
+        assert_eq!(few[0].bytes_in, u64::MAX / 2 * 2);
     }
 }
