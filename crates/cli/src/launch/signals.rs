@@ -7,6 +7,8 @@
 //! A write of the launcher that has no reader, or makes a file too long, brings it a signal as if from itself: not the program's.
 //! Not distinguishable: `kill -TERM -GROUP` reaches the program directly and through the launcher.
 //! Source: signalfd(2), sigaction(2) on `si_code`.
+//!
+//! Here is also what else the program is to inherit as the launcher found it: standard streams that were closed.
 
 use crate::error::Error;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, pthread_sigmask, sigaction};
@@ -17,20 +19,27 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 /// Whether SIGPIPE was ignored when this process began; the language's own start-up ignores it always.
 static PIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
 
-/// Looks at SIGPIPE before the language's start-up changes it.
-extern "C" fn note_sigpipe() {
+/// Which of the standard streams were closed when this process began; the language's own start-up opens them.
+static WERE_CLOSED: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
+
+/// Looks at what the language's start-up changes, before it does.
+extern "C" fn note_start() {
     // SAFETY: an all-zero sigaction is a valid value; the kernel fills it in.
     let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
     // SAFETY: asks for the current disposition only; `now` outlives the call.
     let rc = unsafe { libc::sigaction(libc::SIGPIPE, std::ptr::null(), &raw mut now) };
     PIPE_WAS_IGNORED.store(rc == 0 && now.sa_sigaction == libc::SIG_IGN, Relaxed);
+    for (stream, was_closed) in (0..).zip(&WERE_CLOSED) {
+        // SAFETY: asks for the descriptor's flags; no memory is touched.
+        was_closed.store(unsafe { libc::fcntl(stream, libc::F_GETFD) } < 0, Relaxed);
+    }
 }
 
 // SAFETY: the loader calls each entry of this section once, before main, with the C convention; the function needs nothing of
 // the language's start-up.
 #[used]
 #[unsafe(link_section = ".init_array")]
-static NOTE_SIGPIPE: extern "C" fn() = note_sigpipe;
+static NOTE_START: extern "C" fn() = note_start;
 
 /// What the program is to inherit, although the launcher has changed it for itself.
 #[derive(Clone, Copy)]
@@ -38,10 +47,11 @@ pub struct Inherited {
     mask: SigSet,
     child_was_ignored: bool,
     pipe_was_ignored: bool,
+    were_closed: [bool; 3],
 }
 
 impl Inherited {
-    /// Restores mask and dispositions; called in the child between fork and exec, so it only makes system calls.
+    /// Restores mask, dispositions and closed streams; called in the child between fork and exec, so it only makes system calls.
     pub fn restore(&self) -> nix::Result<()> {
         let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
         if self.child_was_ignored {
@@ -51,6 +61,10 @@ impl Inherited {
         if self.pipe_was_ignored {
             // SAFETY: as above.
             unsafe { sigaction(Signal::SIGPIPE, &ignore) }?;
+        }
+        for (stream, _) in (0..).zip(self.were_closed).filter(|(_, was_closed)| *was_closed) {
+            // SAFETY: the child has a table of descriptors of its own, and nothing in it uses this one.
+            unsafe { libc::close(stream) };
         }
         pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&self.mask), None)
     }
@@ -84,6 +98,7 @@ impl Signals {
             mask,
             child_was_ignored: matches!(before.handler(), SigHandler::SigIgn),
             pipe_was_ignored: PIPE_WAS_IGNORED.load(Relaxed),
+            were_closed: WERE_CLOSED.each_ref().map(|was_closed| was_closed.load(Relaxed)),
         };
         Ok(Signals { fd, inherited, leads_session: getsid(None) == Ok(getpid()) })
     }

@@ -2,6 +2,7 @@
 
 use crate::launcher::{hinterland, output, shell};
 use std::io::Write;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 #[test]
@@ -12,6 +13,27 @@ fn stdin_and_stdout_pass_through() {
     child.stdin.take().unwrap().write_all(b"10\n9\n8\n").unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.stdout, b"8\n9\n10\n");
+}
+
+#[test]
+fn a_standard_stream_that_is_closed_is_closed_in_the_program() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = r#"exec 9> "$0"; for n in 0 1 2; do [ ! -e /proc/$$/fd/$n ] || echo $n >&9; done"#;
+    for closed in 0..3 {
+        let said = dir.path().join(closed.to_string());
+        let mut command = hinterland();
+        command.args(["run", "--quiet", "--", "sh", "-c", script]).arg(&said);
+        // SAFETY: close(2) may be called between fork and exec.
+        unsafe {
+            command.pre_exec(move || {
+                libc::close(closed);
+                Ok(())
+            });
+        }
+        assert_eq!(command.status().unwrap().code(), Some(0), "{closed}");
+        let open: String = (0..3).filter(|stream| *stream != closed).map(|stream| format!("{stream}\n")).collect();
+        assert_eq!(std::fs::read_to_string(said).unwrap(), open, "{closed} is closed");
+    }
 }
 
 #[test]
