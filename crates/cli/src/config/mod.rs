@@ -19,7 +19,7 @@ use crate::node;
 use crate::tape::RunTrace;
 use crate::tape_cache::CachedRun;
 use hinterland_abi::{GranularityName, LauncherSettings, Settings, parse_block, parse_cpus, variables};
-use hinterland_backend::Scheme;
+use hinterland_backend::{PATHS_MAX, Scheme};
 use hinterland_sys::FeatureSet;
 use hinterland_tls::{ClientCredentials, Sources};
 use hinterland_units::{Budget, BudgetError, ByteCount, PAGE_BYTES, Slowdown};
@@ -251,6 +251,9 @@ fn read_credentials(settings: &mut Settings, merged: &Merged) -> Result<Option<C
 /// Refuses URLs that no backend takes, and makes each mean the same in every process of the run: names of nodes are resolved (the library
 /// in the program resolves none), and paths of files are absolute, because programs change directories.
 fn resolve_urls(urls: &mut [String], protection: Protection) -> Result<(), String> {
+    if urls.len() > PATHS_MAX {
+        return Err(format!("{} paths to far memory are too many; {PATHS_MAX} are the most", urls.len()));
+    }
     for url in urls {
         let mut parsed = hinterland_backend::parse(url).map_err(|error| error.to_string())?;
         let given = parsed.scheme.clone();

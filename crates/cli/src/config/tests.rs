@@ -155,6 +155,9 @@ fn refusals_name_the_place_and_what_may_stand_there() {
     assert!(refusal(plain(), local("101%")).contains("1% to 100%"));
     let far = |url: &str| flags(&["--far", url]);
     assert!(refusal(plain(), far("nonsense")).starts_with("--far: 'nonsense'"));
+    let many = refusal(plain(), flags(&["--far", "reference:16M"].repeat(17)));
+    assert_eq!(many, "--far: 17 paths to far memory are too many; 16 are the most");
+    assert!(plain().resolve(&flags(&["--far", "reference:16M"].repeat(16))).is_ok());
     assert!(refusal(plain(), far("file:/a b")).contains("contains a space"));
     let replicas = |far: &str, replicas: &str| flags(&["--far", far, "--replicas", replicas, "--insecure-loopback"]);
     let two = "tcp://127.0.0.1:1,tcp://127.0.0.1:2";
