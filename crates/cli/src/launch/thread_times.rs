@@ -69,18 +69,22 @@ fn processor_ns(pid: i32, thread: i32) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::sys::resource::{UsageWho, getrusage};
+    use nix::sys::time::TimeValLike;
     use std::hint::black_box;
-    use std::time::{Duration, Instant};
 
-    fn spin(time: Duration) {
-        let begin = Instant::now();
-        while begin.elapsed() < time {
-            black_box(0);
-        }
+    /// Processor time that was taken, in nanoseconds.
+    fn taken_ns(of: UsageWho) -> u64 {
+        let usage = getrusage(of).unwrap();
+        u64::try_from((usage.user_time() + usage.system_time()).num_nanoseconds()).unwrap()
     }
 
     #[test]
     fn the_programs_time_is_counted_and_the_pagers_is_not() {
+        /// What each of both threads is to take.
+        const TAKEN_NS: u64 = 300_000_000;
+        /// The kernel says what a process has taken in ticks, of the user's time and of its own.
+        const ROUNDED_NS: u64 = 50_000_000;
         let own = nix::unistd::getpid().as_raw();
         let mut times = ThreadTimes::default();
         assert_eq!(times.read(own).unwrap().0, 0, "the first look");
@@ -97,14 +101,24 @@ mod tests {
         while !is_named() {
             std::thread::yield_now();
         }
+        let process_ns = taken_ns(UsageWho::RUSAGE_SELF);
         let mut times = ThreadTimes::default();
         let (_, without) = times.read(own).unwrap();
         assert_eq!(times.own.len(), 1);
         assert_eq!(i64::try_from(without).unwrap() + 1, times.count);
-        let before = times.program_ns.unwrap();
-        spin(Duration::from_millis(50));
+        let evictor = times.own[0];
+        let taken = || (taken_ns(UsageWho::RUSAGE_THREAD), processor_ns(own, evictor).unwrap());
+        let (before, (thread_ns, evictor_ns)) = (times.program_ns.unwrap(), taken());
+        let since = || (taken().0 - thread_ns, taken().1 - evictor_ns);
+        while since().0 < TAKEN_NS || since().1 < TAKEN_NS {
+            (0..100_000).for_each(|turn| _ = black_box(turn));
+        }
+        let (thread_ns, evictor_ns) = since();
         times.read(own).unwrap();
-        assert!(times.program_ns.unwrap() >= before);
+        let process_ns = taken_ns(UsageWho::RUSAGE_SELF) - process_ns;
+        let counted_ns = times.program_ns.unwrap() - before;
+        assert!(counted_ns + ROUNDED_NS >= thread_ns, "{counted_ns} of the program's {thread_ns} at least");
+        assert!(counted_ns + evictor_ns <= process_ns + ROUNDED_NS, "{counted_ns} of {process_ns} beside {evictor_ns}");
         stop.send(()).unwrap();
         pager.join().unwrap();
         assert_eq!(ThreadTimes::default().read(i32::MAX), None);
