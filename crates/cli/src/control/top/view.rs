@@ -139,12 +139,13 @@ impl View {
         Wish::Nothing
     }
 
-    /// With a slowdown the launcher finds the budget; what the user sets is its ceiling.
-    fn step(&self, change: impl Fn(u64) -> u64) -> Wish {
-        self.current().map_or(Wish::Nothing, |row| Wish::Set {
-            pid: row.status.pid,
-            local: change(row.status.local_ceiling_bytes.unwrap_or(row.status.local_budget_bytes)).to_string(),
-        })
+    /// With a slowdown the launcher finds the budget; what the user sets is its ceiling. The next key goes on from there, whether the run has been looked at
+    /// meanwhile or not.
+    fn step(&mut self, change: impl Fn(u64) -> u64) -> Wish {
+        let Some(row) = self.index().and_then(|index| self.rows.get_mut(index)) else { return Wish::Nothing };
+        let budget = row.status.local_ceiling_bytes.as_mut().unwrap_or(&mut row.status.local_budget_bytes);
+        *budget = change(*budget);
+        Wish::Set { pid: row.status.pid, local: budget.to_string() }
     }
 
     /// A key while a budget is being written.
@@ -349,10 +350,10 @@ mod tests {
         let mut view = View::default();
         view.see(Rates::default().rows(vec![status], Instant::now()), &[]);
         let set = |local: u64| Wish::Set { pid: 7, local: local.to_string() };
-        assert_eq!(press(&mut view, "+"), set(1152 << 20));
-        assert_eq!(press(&mut view, "-"), set(896 << 20));
         let lines = screen(&view, 80, 24);
         assert_eq!(lines[22], "slowdown 1.11 of 1.2 allowed; the local budget is 1 GiB at most");
+        assert_eq!(press(&mut view, "-"), set(896 << 20));
+        assert_eq!(press(&mut view, "+"), set(1008 << 20));
         let obstacle = "cannot keep 1.2: would need up to 1.4 GiB, its share is 900 MiB beside 2 other runs";
         let status = Status { slowdown_obstacle: obstacle.into(), ..view.rows[0].status.clone() };
         view.see(Rates::default().rows(vec![status], Instant::now()), &[]);
@@ -376,6 +377,7 @@ mod tests {
         let mut view = view(1..4);
         let set = |pid, local: &str| Wish::Set { pid, local: local.into() };
         assert_eq!(press(&mut view, "+"), set(1, &(576u64 << 20).to_string()));
+        assert_eq!(press(&mut view, "+"), set(1, &(648u64 << 20).to_string()), "each key is a step");
         assert_eq!(press(&mut view, "jj-"), set(3, &(448u64 << 20).to_string()));
         assert_eq!(press(&mut view, "kb768X\x08M\n"), set(2, "768M"));
         assert_eq!(press(&mut view, "b1G\x1b"), Wish::Nothing, "given up");
