@@ -126,8 +126,8 @@ impl Reclaim {
             && self.ram_refusals.fetch_add(1, Relaxed) >= RAM_REFUSALS_MAX
         {
             self.pages.fatal(&format!(
-                "--ram is used up: {} beyond what it allows are needed for tables and compressed pages; raise --ram, or, where there is \
-                 no file, add one with --far file:PATH",
+                "--ram is used up: {} beyond what it allows are needed for tables and compressed pages; raise --ram, \
+                 or, where there is no file, add one with --far file:PATH",
                 ByteCount(excess)
             ));
         }

@@ -278,7 +278,8 @@ fn resolve_urls(urls: &mut [String], protection: Protection) -> Result<(), Strin
     Ok(())
 }
 
-/// A URL with the path of its file from this folder on, for a launcher, which has another; what no backend takes stays as it is written.
+/// A URL with the path of its file from this folder on, for a launcher, which has another; what no backend takes stays
+/// as it is written.
 ///
 /// # Errors
 /// This folder is gone.

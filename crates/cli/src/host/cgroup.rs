@@ -82,9 +82,10 @@ pub fn tightest(host: &Host) -> Option<CgroupLimit> {
 
 /// The counts of the group that this process is in; `None` where the kernel counts nothing.
 ///
-/// Version 2 counts in the groups above, too (`memory.events`, cgroup-v2.rst); version 1 in each its own (`memory.oom_control`,
-/// `memory.failcnt`, cgroup-v1/memory.rst). Of memory and swap together, against whose limit a page counts first, it has the most that was
-/// used; how often that limit was reached (`memory.memsw.failcnt`) Linux 6.18 does not count.
+/// Version 2 counts in the groups above, too (`memory.events`, cgroup-v2.rst); version 1 in each its own
+/// (`memory.oom_control`, `memory.failcnt`, cgroup-v1/memory.rst). Of memory and swap together, against whose limit a
+/// page counts first, it has the most that was used; how often that limit was reached (`memory.memsw.failcnt`) Linux
+/// 6.18 does not count.
 pub fn events(host: &Host) -> Option<MemoryEvents> {
     host.groups()?.iter().find_map(|group| {
         let (version, directories) = group;

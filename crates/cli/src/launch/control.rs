@@ -37,7 +37,8 @@ const FRESH: Duration = Duration::from_millis(100);
 const TIME_SHARE: u32 = 100;
 /// Bytes of the command line that are told.
 const COMMAND_BYTES_MAX: usize = 1024;
-/// Paths that are told, so that an answer has room for them: processes that have filled in other sizes have each their own.
+/// Paths that are told, so that an answer has room for them: processes that have filled in other sizes have each their
+/// own.
 const PATHS_MAX: usize = 128;
 
 /// See the module.
@@ -193,8 +194,8 @@ fn copied_bytes(far_bytes: u64, now: &Gauges) -> u64 {
     both.min(far_bytes).min(now.resident_managed_bytes)
 }
 
-/// What each path of live processes holds, and what went over it, by URL; also of processes that have ended and had it under this URL. Of more than
-/// [`PATHS_MAX`] those that hold most.
+/// What each path of live processes holds, and what went over it, by URL; also of processes that have ended and had it
+/// under this URL. Of more than [`PATHS_MAX`] those that hold most.
 fn paths_of(live: &[&ProcessStatistics], ended: &[ProcessStatistics], totals: &Totals) -> Vec<PathStatus> {
     let mut paths: Vec<PathStatus> = Vec::new();
     for backend in live.iter().flat_map(|row| &row.backends) {

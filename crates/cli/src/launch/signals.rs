@@ -1,10 +1,11 @@
 //! Signals on their way to the program.
 //!
 //! The launcher blocks everything and reads signals from a descriptor. A signal that a process sent to the launcher is meant
-//! for the program and is passed on. A signal from the kernel (Ctrl-C and Ctrl-Z at the terminal, a new window size) goes to
-//! the whole process group, so the program has it already and the launcher lets it pass. Of a hang-up the kernel tells the
-//! leader of the terminal's session alone (`tty_signal_session_leader`), so a launcher that leads one passes it on.
-//! A write of the launcher that has no reader, or makes a file too long, brings it a signal as if from itself: not the program's.
+//! for the program and is passed on. A signal from the kernel (Ctrl-C and Ctrl-Z at the terminal, a new window size)
+//! goes to the whole process group, so the program has it already and the launcher lets it pass. Of a hang-up the
+//! kernel tells the leader of the terminal's session alone (`tty_signal_session_leader`), so a launcher that leads one
+//! passes it on. A write of the launcher that has no reader, or makes a file too long, brings it a signal as if from
+//! itself: that is none of the program's.
 //! Not distinguishable: `kill -TERM -GROUP` reaches the program directly and through the launcher.
 //! Source: signalfd(2), sigaction(2) on `si_code`.
 //!
@@ -51,7 +52,8 @@ pub struct Inherited {
 }
 
 impl Inherited {
-    /// Restores mask, dispositions and closed streams; called in the child between fork and exec, so it only makes system calls.
+    /// Restores mask, dispositions and closed streams; called in the child between fork and exec, so it only makes
+    /// system calls.
     pub fn restore(&self) -> nix::Result<()> {
         let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
         if self.child_was_ignored {

@@ -112,11 +112,13 @@ fn a_standard_error_that_cannot_be_written_changes_no_exit_code() {
     assert!(serde_json::from_slice::<serde_json::Value>(&profile).is_ok());
 }
 
-/// What the launcher writes while the program runs, and none can read, brings a SIGPIPE to the launcher alone. A folder in the place of its socket has
-/// it write something; when it has passed on a later signal, it has dealt with that one.
+/// What the launcher writes while the program runs, and none can read, brings a SIGPIPE to the launcher alone. A
+/// folder in the place of its socket has it write something; when it has passed on a later signal, it has dealt with
+/// that one.
 #[test]
 fn a_broken_pipe_of_the_launchers_is_none_of_the_programs() {
-    let script = "trap 'echo broken' PIPE; trap 'n=1' USR1; kill -USR1 $PPID; while [ -z \"$n\" ]; do sleep 0.02; done; echo end";
+    let script = r#"trap 'echo broken' PIPE; trap 'n=1' USR1; kill -USR1 $PPID
+        while [ -z "$n" ]; do sleep 0.02; done; echo end"#;
     let run = |stderr: Stdio| {
         let dir = tempfile::tempdir().unwrap();
         let launcher = shell(&[], script);

@@ -42,7 +42,8 @@ use view::{View, Wish};
 
 /// Between two looks for keys and news.
 const TICK: Duration = Duration::from_millis(50);
-/// Between two looks whether the terminal is there, in milliseconds: not every terminal wakes one that waits for its end alone.
+/// Between two looks whether the terminal is there, in milliseconds: not every terminal wakes one that waits for its
+/// end alone.
 const TERMINAL_LOOK: u16 = 500;
 
 /// `hinterland top`.
@@ -232,7 +233,8 @@ fn stop_job() -> io::Result<()> {
     Ok(stopped?)
 }
 
-/// Ends the process when its terminal is gone: what takes the keys would read its end again and again, and hear no signal.
+/// Ends the process when its terminal is gone: what takes the keys would read its end again and again, and hear no
+/// signal.
 fn end_with_terminal() -> io::Result<()> {
     let is_there = || {
         let stdin = io::stdin();

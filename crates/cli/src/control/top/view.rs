@@ -139,8 +139,8 @@ impl View {
         Wish::Nothing
     }
 
-    /// With a slowdown the launcher finds the budget; what the user sets is its ceiling. The next key goes on from there, whether the run has been looked at
-    /// meanwhile or not.
+    /// With a slowdown the launcher finds the budget; what the user sets is its ceiling. The next key goes on from
+    /// there, whether the run has been looked at meanwhile or not.
     fn step(&mut self, change: impl Fn(u64) -> u64) -> Wish {
         let Some(row) = self.index().and_then(|index| self.rows.get_mut(index)) else { return Wish::Nothing };
         let budget = row.status.local_ceiling_bytes.as_mut().unwrap_or(&mut row.status.local_budget_bytes);
