@@ -20,6 +20,7 @@ mod handlers {
     use super::path;
     use crate::region_map::{self, ForkRule};
     use crate::{Pager, arena, ledger, start, tape};
+    use hinterland_sys::thread::SignalsBlocked;
     use hinterland_sys::{last_thread, mem, thread};
     use hinterland_units::{PAGE_BYTES, PageNo};
     use libc::{c_int, c_void};
@@ -53,8 +54,9 @@ mod handlers {
         unsafe { next(prepare, parent, child, owner) }
     }
 
-    /// Before the fork.
+    /// Before the fork, which is no cancellation point: nor is what is done around it.
     pub extern "C" fn prepare() {
+        let _signals = SignalsBlocked::new();
         if let Some(pager) = crate::pager() {
             freeze(pager);
             path::before_fork();
@@ -88,6 +90,7 @@ mod handlers {
 
     /// After the fork, in the parent.
     pub extern "C" fn parent() {
+        let _signals = SignalsBlocked::new();
         if let Some(pager) = crate::pager() {
             arena::unlock_after_fork();
             pager.thaw();
@@ -97,6 +100,7 @@ mod handlers {
 
     /// After the fork, in the child.
     pub extern "C" fn child() {
+        let _signals = SignalsBlocked::new();
         let Some(pager) = crate::pager() else { return };
         arena::unlock_after_fork();
         hinterland_sys::confinement::begin_child();

@@ -15,7 +15,6 @@ use hinterland_sys::{confinement, thread};
 use hinterland_tape::tape::{Order, PageRange, Tape};
 use hinterland_tape::{Head, program_key};
 use hinterland_units::PageNo;
-use std::ffi::c_int;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -49,25 +48,10 @@ pub fn begin_child(row: &ProcessRow) -> Option<Tapes> {
     let taken = path::of_process().key().and_then(|forks| {
         let taker = TapeTaker { forks, pid, ..run.taker };
         // A confined process cannot open the tapes: it goes on without.
-        confinement::with_files(|| not_cancelled(|| take(&run.settings, taker, ledger, row)))?
+        confinement::with_files(|| take(&run.settings, taker, ledger, row))?
     });
     row.tape_processes_without.store(taken.is_none().into(), Relaxed);
     taken.map(|(tapes, _)| tapes)
-}
-
-/// Does `what` while the thread cannot be cancelled: a fork is no cancellation point, and what libc does to open and close a file is.
-fn not_cancelled<T>(what: impl FnOnce() -> T) -> T {
-    const PTHREAD_CANCEL_DISABLE: c_int = 1;
-    unsafe extern "C" {
-        fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
-    }
-    let mut before = PTHREAD_CANCEL_DISABLE;
-    // SAFETY: both change nothing but this thread's state, which is as it was then.
-    unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &raw mut before) };
-    let result = what();
-    // SAFETY: as above.
-    unsafe { pthread_setcancelstate(before, &raw mut before) };
-    result
 }
 
 /// The tape that `taker` takes, and what the table says of it. One that cannot be had is none: the process is managed all the same.

@@ -3,7 +3,7 @@
 use crate::processors::Processors;
 use crate::{SysError, confinement, trampoline};
 use std::cell::{Cell, UnsafeCell};
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
@@ -11,13 +11,16 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCs
 pub use std::thread::{sleep, yield_now};
 use std::time::Duration;
 
-/// All signals of the calling thread are blocked until this is dropped.
+/// All signals of the calling thread are blocked until this is dropped, and it cannot be cancelled.
 ///
 /// A thread of the program that works inside the pager must not run a signal handler there: the handler could touch an
-/// evicted page while the thread holds what serving it needs.
+/// evicted page while the thread holds what serving it needs. Nor may it end there: libc's calls that wait, for a file or a socket,
+/// are cancellation points (pthreads(7)), and what the program does when it comes here is none.
 pub struct SignalsBlocked {
     /// The mask to go back to; `None` when somebody further up the stack does that.
     before: Option<u64>,
+    /// Whether the thread could be cancelled; likewise.
+    cancellation: Option<c_int>,
 }
 
 /// What a thread has here of its own. In the initial thread-local storage, because a variable of Rust's may be allocated at its
@@ -105,18 +108,23 @@ pub fn never_block(set: u64) {
 impl SignalsBlocked {
     /// Blocks them. Through the raw call, so that the program's wrappers are not involved.
     pub fn new() -> SignalsBlocked {
-        let count = &own().blocked;
-        let before = (count.get() == 0).then(|| set_mask(!NEVER_BLOCKED.load(Relaxed)));
-        count.set(count.get() + 1);
-        SignalsBlocked { before }
+        let is_first = own().blocked.get() == 0;
+        let before = is_first.then(|| set_mask(!NEVER_BLOCKED.load(Relaxed)));
+        SignalsBlocked { before, cancellation: enter() }
     }
 
     /// Notes that they are blocked already: in a signal handler that blocks all.
     pub fn already() -> SignalsBlocked {
-        let count = &own().blocked;
-        count.set(count.get() + 1);
-        SignalsBlocked { before: None }
+        SignalsBlocked { before: None, cancellation: enter() }
     }
+}
+
+/// The thread has one more `SignalsBlocked`; whether it could be cancelled until now, if that is the first.
+fn enter() -> Option<c_int> {
+    let count = &own().blocked;
+    let is_first = count.get() == 0;
+    count.set(count.get() + 1);
+    is_first.then(|| set_cancellation(PTHREAD_CANCEL_DISABLE))
 }
 
 impl Default for SignalsBlocked {
@@ -129,10 +137,35 @@ impl Drop for SignalsBlocked {
     fn drop(&mut self) {
         let count = &own().blocked;
         count.set(count.get() - 1);
+        // Before the mask: the signal by which libc cancels counts for nothing where a thread cannot be cancelled.
+        if let Some(cancellation) = self.cancellation {
+            set_cancellation(cancellation);
+        }
         if let Some(mask) = self.before {
             set_mask(mask);
         }
     }
+}
+
+/// POSIX has names for these, glibc one number each.
+const PTHREAD_CANCEL_DISABLE: c_int = 1;
+
+/// Says whether the thread can be cancelled, and returns what was said before.
+#[cfg(not(miri))]
+fn set_cancellation(state: c_int) -> c_int {
+    unsafe extern "C" {
+        fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+    }
+    let mut before = state;
+    // SAFETY: changes nothing but a word of this thread, which libc's cancellation points look at.
+    unsafe { pthread_setcancelstate(state, &raw mut before) };
+    before
+}
+
+/// Miri cancels no thread.
+#[cfg(miri)]
+fn set_cancellation(state: c_int) -> c_int {
+    state
 }
 
 /// Replaces the signal mask and returns the old one.
@@ -507,6 +540,25 @@ mod tests {
         different.dedup();
         assert_eq!(different.len(), 20, "{numbers:?}");
         assert!(!numbers.contains(&number()) && number() == number());
+    }
+
+    #[test]
+    fn a_thread_cannot_be_cancelled_while_its_signals_are_blocked() {
+        let state = || {
+            let state = set_cancellation(PTHREAD_CANCEL_DISABLE);
+            set_cancellation(state);
+            state
+        };
+        let can_be = state();
+        assert_ne!(can_be, PTHREAD_CANCEL_DISABLE);
+        for outer in [SignalsBlocked::new, SignalsBlocked::already] {
+            let outer = outer();
+            drop(SignalsBlocked::new());
+            drop(SignalsBlocked::already());
+            assert_eq!(state(), PTHREAD_CANCEL_DISABLE);
+            drop(outer);
+            assert_eq!(state(), can_be);
+        }
     }
 
     /// The test runs itself in a process of its own, which panics.

@@ -25,6 +25,8 @@ pub fn trials() -> Vec<Trial> {
             wrapped_malloc("inline"),
             unserved("monitor"),
             unserved("inline"),
+            cancelled("monitor"),
+            cancelled("inline"),
             other("fork_without_root", "dropped_root", "child 0", no_device),
             suite::trial("lifecycle::strange_forks::closes_the_far_file", skips::no_userfaultfd, || {
                 let program = c_program("close_all", &[])?.display().to_string();
@@ -127,6 +129,21 @@ fn unserved(path: &'static str) -> Trial {
         ended.expect(125, "child: exited 1 code 125")?.expect_paging()?;
         ensure!(ended.stats()?["exit_code"] == 0, "the program's own code: {}", ended.stats()?);
         ensure!(ended.stderr.contains("a forked process cannot go on"), "{}", ended.stderr);
+        Ok(())
+    })
+}
+
+/// A thread that was cancelled goes on until it comes to a cancellation point: neither are faults such points, though they read a file, nor
+/// is a fork.
+fn cancelled(path: &'static str) -> Trial {
+    let name = format!("lifecycle::strange_forks::cancelled::{path}");
+    suite::trial(name.clone(), skips::no_userfaultfd, move || {
+        let program = c_program("cancelled", &[])?.display().to_string();
+        let far = format!("file:{}?size=1G", std::env::temp_dir().display());
+        let options = ["--local", "16M", "--fault-path", path, "--far", &far];
+        Launch::new(&name, &options, &[&program])?.run()?.expect(0, "went on, child 3")?.expect_paging()?;
+        let options = ["trace", "-o", "traces/", "--", &program];
+        Launch::bare(&format!("{name}::traced"), &options)?.run()?.expect(0, "went on, child 3")?;
         Ok(())
     })
 }
