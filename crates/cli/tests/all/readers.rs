@@ -167,6 +167,24 @@ fn a_trace_goes_through_a_fifo() {
     assert!(trace.starts_with(b"HLT"), "{trace:?}");
 }
 
+/// The reader of a trace goes away while the program runs: the program is traced no further, and does not learn of it.
+#[test]
+fn a_trace_without_a_reader_ends_and_the_program_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let script = format!(
+        "mkfifo fifo; {{ : < fifo; : > gone; }} > /dev/null 2>&1 & {} trace --quiet -o fifo --local 16M -- \
+         sh -c 'until [ -e gone ]; do :; done; exit 7'; code=$?; kill $! 2> /dev/null; exit $code",
+        env!("CARGO_BIN_EXE_hinterland")
+    );
+    let output =
+        Command::new("sh").args(["-c", &script]).current_dir(directory.path()).envs(library()).output().unwrap();
+    let words = String::from_utf8_lossy(&output.stderr);
+    if words.contains("was not managed") || words.contains("userfaultfd") {
+        return eprintln!("skipped: nothing is managed here: {words}");
+    }
+    assert!(output.status.code() == Some(7) && words.contains("Broken pipe"), "{output:?}");
+}
+
 /// What is mounted, as containers do with one file, cannot be replaced by another: it is written over.
 #[test]
 fn a_file_that_is_mounted_is_written_over() {

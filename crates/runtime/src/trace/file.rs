@@ -62,13 +62,17 @@ impl Drop for File {
 }
 
 impl io::Write for File {
+    /// A refusal is an error alone: the signal that the kernel sends with some is not for the program, which may die of it.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let _signals = thread::SignalsBlocked::new();
         // SAFETY: the bytes outlive the call.
         let written = unsafe { libc::syscall(libc::SYS_write, self.0, bytes.as_ptr(), bytes.len()) };
         let Err(_) = usize::try_from(written) else { return Ok(usize::try_from(written).unwrap_or(0)) };
         let error = io::Error::last_os_error();
-        if error.raw_os_error() == Some(libc::EFBIG) {
-            thread::take_pending(libc::SIGXFSZ);
+        match error.raw_os_error() {
+            Some(libc::EFBIG) => thread::take_pending(libc::SIGXFSZ),
+            Some(libc::EPIPE) => thread::take_pending(libc::SIGPIPE),
+            _ => {}
         }
         Err(error)
     }
