@@ -338,13 +338,17 @@ mod tests {
         put("1000.tape", &tape("/bin/join", "0b", 7, 1000));
         put("999.tape", &tape("/bin/sort", "", 7, 999));
         put("17.tape", &tape("/bin/sort", "0a", 8, 17));
+        // It has called exec, and then again and again.
+        for name in ["17-10.tape", "17-2.tape"] {
+            put(name, &tape("/bin/sort", "0a", 8, 17));
+        }
         put("18.tape", &tape("", "", 1, 18));
         put("19.tape", &tape("/bin/sort", "0a", 1, 19)[..70]);
         put("20.tape", b"no tape");
         put("21.trace", b"whatever");
         let mut left_out = Vec::new();
         let tapes = RunTapes::read(directory.path(), |why| left_out.push(why)).unwrap();
-        assert_eq!(tapes.names(), ["999.tape", "1000.tape", "17.tape"]);
+        assert_eq!(tapes.names(), ["999.tape", "1000.tape", "17.tape", "17-2.tape", "17-10.tape"]);
         left_out.sort();
         for (said, (name, why)) in left_out.iter().zip([
             ("18.tape", "it does not say of which program it is"),

@@ -19,6 +19,7 @@ use hinterland_tape::{Head, Trace};
 use hinterland_units::{Budget, ByteCount, Foreign, PAGE_BYTES, PageCount};
 use serde::Serialize;
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -39,9 +40,12 @@ pub fn paths(folder: &Path) -> io::Result<Vec<PathBuf>> {
     traces::with_ending(folder, ENDING)
 }
 
-/// The order of tapes: that in which their traces were begun, as far as it is known.
-pub fn order<'a>(head: &TapeHead, path: &'a Path) -> (u64, u32, &'a Path) {
-    (head.begun_unix_s, head.process, path)
+/// The order of tapes: that in which their traces were begun, as far as it is known. A process that calls exec has begun several, which
+/// their names count: `7.tape`, `7-2.tape`, …, `7-10.tape`.
+pub fn order<'a>(head: &TapeHead, path: &'a Path) -> (u64, u32, u32, &'a Path) {
+    let name = path.file_stem().map(OsStr::to_string_lossy);
+    let number = name.as_deref().and_then(|name| name.rsplit_once('-')?.1.parse().ok());
+    (head.begun_unix_s, head.process, number.unwrap_or(1), path)
 }
 
 /// Plans a tape for each trace of a folder.
