@@ -32,9 +32,10 @@ use key::{Key, identity};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// What the cache has for a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -273,10 +274,24 @@ impl CachedRun {
             Err(error) => Err(format!("{}: {error}", Foreign(path))),
         };
         let objects = head.objects.iter().map(of).collect::<Result<_, _>>()?;
+        // Its identity is that of what the program did not run.
+        if let Some(changed) = head.objects.iter().find(|path| has_changed_since(head, Path::new(path))) {
+            return Err(format!("{} has changed while the program was recorded", Foreign(changed)));
+        }
         // What a program compiles while it runs lies in files without a name, or that are gone.
         let opened = opened.iter().filter(|path| Path::new(path).is_file()).filter_map(|path| of(path).ok()).collect();
         Ok(Description { key: self.key.text.clone(), peak_pages, objects, opened })
     }
+}
+
+/// Whether a file, or what lies in its place, was changed since the trace was begun.
+fn has_changed_since(head: &Head, path: &Path) -> bool {
+    let Ok(found) = fs::metadata(path) else { return true };
+    let changed = u64::try_from(found.ctime()).ok().zip(u32::try_from(found.ctime_nsec()).ok());
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    // The clock of a file server may be ahead.
+    let recorded = Duration::new(head.begun_unix_s, head.begun_ns)..=now;
+    changed.is_some_and(|(seconds, nanoseconds)| recorded.contains(&Duration::new(seconds, nanoseconds)))
 }
 
 /// A run that is being recorded. Where it is dropped, nothing is left of it.
@@ -334,5 +349,24 @@ mod tests {
         assert_eq!([9_999, 5_099, 5_000, 100].map(|local| planned_size(local, 10_000)), [9_900, 5_000, 5_000, 100]);
         assert_eq!([99, 1].map(|local| planned_size(local, 10_000)), [99, 1], "never none");
         assert_eq!([7, 40].map(|local| planned_size(local, 50)), [7, 40], "a page at least");
+    }
+
+    #[test]
+    fn a_file_with_code_that_has_changed_while_the_program_was_recorded_is_named() {
+        let home = tempfile::tempdir().unwrap();
+        let library = home.path().join("library").display().to_string();
+        fs::write(&library, "code").unwrap();
+        let folder = Folder::open(&|name| (name == "HOME").then(|| home.path().display().to_string())).unwrap();
+        let key = Key { text: "a run".into(), name: "0".into() };
+        let run = CachedRun { key, folder, description: None };
+        let describe = |begun_unix_s| {
+            let head = Head { begun_unix_s, objects: vec![library.clone()], ..Head::default() };
+            run.describe(&head, &[], 1).map(|description| description.objects.len())
+        };
+        let hour = Duration::from_secs(3600);
+        let seconds = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap().as_secs();
+        assert_eq!(describe(seconds(SystemTime::now() + hour)), Ok(1));
+        let said = format!("{library} has changed while the program was recorded");
+        assert_eq!(describe(seconds(SystemTime::now() - hour)), Err(said));
     }
 }
