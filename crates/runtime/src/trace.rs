@@ -176,10 +176,15 @@ pub fn fault_cost() -> Duration {
     least / u32::try_from(BATCH_PAGES).expect("a few")
 }
 
-/// Files with code that are mapped: /proc/self/maps, whose format this is. None where no file can be opened any more.
+/// Files with code that are mapped. None where no file can be opened any more.
 fn mapped_objects() -> Vec<String> {
-    let maps = confinement::with_files(|| std::fs::read_to_string("/proc/self/maps").unwrap_or_default());
-    let maps = maps.unwrap_or_default();
+    let maps = confinement::with_files(|| std::fs::read("/proc/self/maps").unwrap_or_default());
+    objects_in(&maps.unwrap_or_default())
+}
+
+/// Files with code that /proc/self/maps names, whose format this is. A name that is not UTF-8 is one that is not there.
+fn objects_in(maps: &[u8]) -> Vec<String> {
+    let maps = String::from_utf8_lossy(maps);
     let code = maps.lines().filter_map(|line| {
         let (_, rest) = line.split_once(' ')?;
         let path = rest.find('/').map(|at| &rest[at..])?;
@@ -393,5 +398,22 @@ impl Recorder for TapeRecorder {
             failed(self.row, &error);
             false
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_with_code_are_named_beside_one_whose_name_is_not_utf8() {
+        let maps = b"5000-6000 r-xp 00001000 08:01 17    /usr/bin/sort\n\
+                     6000-7000 rw-p 00002000 08:01 17    /usr/bin/sort\n\
+                     6800-7000 rw-p 00000000 00:00 0     [heap]\n\
+                     7000-8000 r--p 00000000 08:01 18    /tmp/data \xff\n\
+                     7800-8000 r-xp 00000000 08:01 20    /lib/a plugin.so\n\
+                     8000-9000 r-xp 00001000 08:01 19    /lib/libc.so.6\n\
+                     9000-a000 r-xp 00009000 08:01 19    /lib/libc.so.6\n";
+        assert_eq!(objects_in(maps), ["/lib/a plugin.so", "/lib/libc.so.6", "/usr/bin/sort"]);
     }
 }
