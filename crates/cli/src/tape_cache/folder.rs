@@ -63,8 +63,9 @@ impl Folder {
 
     /// A folder for files that are to be renamed when they are whole; mode 0700.
     pub fn begin_folder(&self) -> io::Result<NewFolder> {
+        let private = Permissions::from_mode(0o700);
         loop {
-            let place = tempfile::Builder::new().prefix(NEW).tempdir_in(&self.0)?;
+            let place = tempfile::Builder::new().prefix(NEW).permissions(private.clone()).tempdir_in(&self.0)?;
             let path = place.path().join(LOCK);
             // Until it is locked, it is like one whose launcher was killed, and another launcher may remove it.
             match File::create(&path).and_then(|lock| lock.lock().map(|()| lock)) {
@@ -340,6 +341,7 @@ mod tests {
             place
         };
         let half = record(200);
+        assert_eq!(fs::metadata(half.path()).unwrap().mode() & 0o777, 0o700);
         assert_eq!((folder.room_to_record(500), folder.room_to_record(400)), (Some(50), None));
         let keep = |bytes_max| folder.keep_tape("c", &folder.path("c-5.tape"), &[0; 100], bytes_max);
         keep(500).unwrap();
