@@ -10,7 +10,7 @@
 //! lines with the program's own words and with Valgrind's (`==123== …`): what is no access is passed over.
 
 use super::touches::Touches;
-use super::{ImportError, Imported, for_each_line, refuse};
+use super::{ImportError, Imported, Line, for_each_line, refuse};
 use crate::Head;
 use std::io;
 
@@ -24,7 +24,7 @@ const ACCESS_BYTES_MAX: u64 = 1 << 16;
 pub fn lackey(input: impl io::BufRead, sink: impl io::Write, head: &Head) -> Result<Imported, ImportError> {
     let mut touches = Touches::new(sink, head)?;
     let page_bytes = u64::from(head.page_bytes.max(1));
-    let lines = for_each_line(input, |number, line| {
+    let lines = for_each_line(input, |number, Line { text: line, .. }| {
         let Some(access) = [" L ", " S ", " M "].iter().find_map(|kind| line.strip_prefix(kind)) else { return Ok(()) };
         let parsed = access
             .split_once(',')

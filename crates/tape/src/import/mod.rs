@@ -7,7 +7,7 @@ mod touches;
 pub use lackey::lackey;
 pub use text::text;
 
-use std::io;
+use std::io::{self, BufRead};
 
 /// Why an import stops.
 #[derive(Debug, thiserror::Error)]
@@ -47,20 +47,34 @@ pub struct Imported {
     pub lines: u64,
 }
 
+/// Bytes of a line that are read: a comment may be longer, and nothing else that makes sense.
+const LINE_BYTES_MAX: usize = 4096;
+
+/// Of a line that is longer than [`LINE_BYTES_MAX`], the beginning.
+struct Line<'a> {
+    text: &'a str,
+    is_cut: bool,
+}
+
 /// Calls `each` with every line, from 1; bytes that are not UTF-8 are replaced.
 fn for_each_line(
     mut input: impl io::BufRead,
-    mut each: impl FnMut(u64, &str) -> Result<(), ImportError>,
+    mut each: impl FnMut(u64, &Line) -> Result<(), ImportError>,
 ) -> Result<u64, ImportError> {
     let mut line = Vec::new();
     let mut number = 0;
     loop {
         line.clear();
-        if input.read_until(b'\n', &mut line).map_err(ImportError::Read)? == 0 {
+        let mut beginning = input.by_ref().take(LINE_BYTES_MAX as u64 + 1);
+        if beginning.read_until(b'\n', &mut line).map_err(ImportError::Read)? == 0 {
             return Ok(number);
         }
         number += 1;
-        each(number, String::from_utf8_lossy(&line).trim_end())?;
+        let is_cut = line.len() > LINE_BYTES_MAX && line.last() != Some(&b'\n');
+        each(number, &Line { text: String::from_utf8_lossy(&line).trim_end(), is_cut })?;
+        if is_cut {
+            input.skip_until(b'\n').map_err(ImportError::Read)?;
+        }
     }
 }
 

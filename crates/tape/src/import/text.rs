@@ -3,7 +3,7 @@
 //! Numbers are decimal, or hexadecimal after `0x`. Empty lines and what follows a `#` are passed over.
 
 use super::touches::Touches;
-use super::{ImportError, Imported, for_each_line, refuse};
+use super::{ImportError, Imported, Line, for_each_line, refuse};
 use crate::Head;
 use std::io;
 
@@ -16,7 +16,10 @@ const PAGES_MAX: u64 = 1 << 44;
 /// A line that makes no sense, no line at all, or what reading and writing say.
 pub fn text(input: impl io::BufRead, sink: impl io::Write, head: &Head) -> Result<Imported, ImportError> {
     let mut touches = Touches::new(sink, head)?;
-    let lines = for_each_line(input, |line, text| {
+    let lines = for_each_line(input, |line, &Line { text, is_cut }| {
+        if is_cut && !text.contains('#') {
+            return Err(refuse(line, "the line is longer than 4096 bytes", text));
+        }
         let mut words = text.split('#').next().unwrap_or("").split_whitespace();
         let (thread, page) = match (words.next(), words.next(), words.next()) {
             (None, ..) => return Ok(()),
@@ -28,6 +31,9 @@ pub fn text(input: impl io::BufRead, sink: impl io::Write, head: &Head) -> Resul
         let page = page.ok_or_else(|| refuse(line, "the page is no number", text))?;
         if page >= PAGES_MAX {
             return Err(refuse(line, "the page lies outside 64 bits of address space", text));
+        }
+        if !touches.has_room_for(thread) {
+            return Err(refuse(line, "this is one thread too many for a trace, which has 65536", text));
         }
         touches.touch(thread, page)
     })?;

@@ -1,7 +1,7 @@
 //! Page numbers of a whole address space, as regions and pages, grouped into microsets as the tracer does it.
 
 use super::{ImportError, Imported};
-use crate::{Head, Reference, Region, Writer, Written};
+use crate::{Head, INDEX_MAX, Reference, Region, Writer, Written};
 use std::collections::{HashMap, HashSet};
 use std::io;
 
@@ -28,6 +28,11 @@ impl<W: io::Write> Touches<W> {
             regions: HashMap::new(),
             threads: HashMap::new(),
         })
+    }
+
+    /// Whether the trace can have this thread.
+    pub fn has_room_for(&self, thread: u64) -> bool {
+        self.threads.len() < INDEX_MAX as usize || self.threads.contains_key(&thread)
     }
 
     /// Notes that `thread` touched a page. Inside a microset, only the first touch of each page is kept.

@@ -2,6 +2,7 @@
 
 use hinterland_tape::import::{ImportError, lackey, text};
 use hinterland_tape::{Head, Trace};
+use std::io::{BufReader, Read, repeat};
 
 fn head(microset_pages: u32) -> Head {
     Head { origin: "test".into(), page_bytes: 4096, microset_pages, ..Head::default() }
@@ -55,9 +56,27 @@ fn what_cannot_be_read_is_named_with_its_line() {
     assert_eq!(refuse_text("1 2 3\n"), "line 1: more than a thread and a page: '1 2 3'");
     assert!(refuse_text("x 5").contains("thread is no number"));
     assert!(refuse_text("0xffffffffffffffff").contains("outside"));
+    let long = "0".repeat(4097);
+    assert!(refuse_text(&format!("1\n{long}\n2\n")).starts_with("line 2: the line is longer than 4096 bytes: '0"));
+    let threads: String = (0..=65_536).map(|thread| format!("{thread} {thread}\n")).collect();
+    assert!(refuse_text(&threads).starts_with("line 65537: this is one thread too many"));
     let refuse_lackey = |written: &str| lackey(written.as_bytes(), Vec::new(), &head(1)).unwrap_err();
     assert!(matches!(refuse_lackey(" L 10,4\n S zz,4\n"), ImportError::Line { line: 2, .. }));
     assert!(matches!(refuse_lackey(" L 10,0\n"), ImportError::Line { line: 1, .. }));
     assert!(matches!(refuse_lackey(" L ffffffffffffffff,2\n"), ImportError::Line { line: 1, .. }));
     assert!(matches!(refuse_lackey("nothing here\n"), ImportError::Empty { .. }));
+}
+
+#[test]
+fn of_a_long_line_the_beginning_is_read() {
+    let mut trace = Vec::new();
+    let long = "x".repeat(10_000);
+    let written = format!("{:>4096}\n2 # {long}\n{:>4095}\n# {long}", 1, 3);
+    let imported = text(written.as_bytes(), &mut trace, &head(1)).unwrap();
+    assert_eq!((imported.references, imported.lines), (3, 4));
+    let mut trace = Vec::new();
+    let imported = lackey(format!("{long}\n L 2000,4\n{long}").as_bytes(), &mut trace, &head(1)).unwrap();
+    assert_eq!((imported.references, imported.lines), (1, 3));
+    let endless = BufReader::new(repeat(b'7').take(u64::MAX));
+    assert!(matches!(text(endless, Vec::new(), &head(1)), Err(ImportError::Line { line: 1, .. })));
 }
