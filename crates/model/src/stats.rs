@@ -21,7 +21,7 @@ pub struct Counts {
     pub pages_asked: u64,
     /// Lines asked for.
     pub lines_asked: u64,
-    /// Accesses whose page was not asked for because the in-flight page buffer was full.
+    /// Accesses that had a line alone because the in-flight page buffer was full.
     pub pages_refused: u64,
     /// Accesses that waited because the in-flight sub-block buffer was full.
     pub accesses_blocked: u64,

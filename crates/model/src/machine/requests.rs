@@ -73,7 +73,8 @@ impl Machine<'_> {
         let mut page_comes = before.is_some();
         if scheme.pages() == Pages::Moved && !page_comes {
             if self.is_bounded() && self.inflight_pages.len() >= parameters.inflight_pages {
-                self.counts.pages_refused += 1;
+                // One that is blocked comes again.
+                self.counts.pages_refused += u64::from(line_comes);
             } else {
                 self.asked_for_page[miss as usize] = true;
                 self.inflight_pages.schedule(page);

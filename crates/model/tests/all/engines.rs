@@ -64,6 +64,7 @@ fn what_was_blocked_and_is_local_now_keeps_none_behind_it_waiting() {
             (23, 22),
             "{scheme:?}: each is blocked once, {counts:?}"
         );
+        assert!(counts.pages_asked + counts.pages_refused <= counts.accesses, "{scheme:?}: {counts:?}");
     }
 }
 
