@@ -30,6 +30,7 @@ pub use write::write_tape;
 
 use crate::TraceError;
 use crate::tape::ThreadTotals;
+use hinterland_policy::NextUses;
 use std::io;
 
 /// Pages that are fetched ahead of a thread at most: LOOKAHEAD + BATCH_SIZE (3PO §5).
@@ -177,7 +178,7 @@ pub enum PlanError {
     #[error("the trace has no references: there is nothing to plan")]
     Empty,
     /// More than 2^32 − 2 references of one thread.
-    #[error("thread {thread} has more than {max} references; record a shorter run, or with a larger --microset", max = u32::MAX - 2)]
+    #[error("thread {thread} has more than {max} references; record a shorter run, or with a larger --microset", max = NextUses::TOUCHES_MAX)]
     TooLong {
         /// Which.
         thread: u32,
