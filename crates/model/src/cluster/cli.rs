@@ -61,6 +61,9 @@ const NEW_MS: u64 = 60_000;
 /// Times the longest program that pass before figures are taken, at least until it can have ended on machines that were new; and in which they are.
 const WARM_UP: u64 = 2;
 const MEASURED_TIMES: u64 = 4;
+/// Programs that arrive in a simulation at most, and seconds that one of them runs for.
+const ARRIVALS_MAX: f64 = 1e9;
+const SECONDS_MAX: f64 = 1e9;
 
 fn number(written: &str, least: f64, most: f64) -> Option<f64> {
     written.parse().ok().filter(|number| (least..=most).contains(number))
@@ -102,9 +105,23 @@ impl ClusterArgs {
         let scale = self.mean * f64::from(1 << 30) / of_all(|program| program.touched_bytes as f64);
         let mean_seconds = of_all(|program| program.cpu_seconds) * scale;
         let longest = programs.programs.iter().map(|program| program.cpu_seconds * scale).fold(0.0, f64::max);
+        if longest > SECONDS_MAX {
+            return Err(format!(
+                "with --mean {} a program runs for {longest:.0} s, too long; take a smaller one",
+                self.mean
+            ));
+        }
         let longest_ms = (longest * 1000.0).ceil() as u64;
         let processors = f64::from(self.machines) * f64::from(self.cores);
         let per_second = processors / mean_seconds * f64::from(self.load) / 100.0;
+        let (warm_up_ms, measured_ms) = ((WARM_UP * longest_ms).max(NEW_MS + longest_ms), MEASURED_TIMES * longest_ms);
+        let arrivals = per_second * (warm_up_ms + measured_ms) as f64 / 1000.0;
+        if arrivals > ARRIVALS_MAX {
+            return Err(format!(
+                "with --mean {} programs are so short that {arrivals:.0} arrive, too many; take a larger one, or fewer --machines",
+                self.mean
+            ));
+        }
         let run = Run {
             machines: self.machines,
             machine: Machine { cores: self.cores, memory_mib: self.memory << 10 },
@@ -113,8 +130,8 @@ impl ClusterArgs {
             scale,
             switch_ms: SWITCH_MS,
             new_ms: NEW_MS,
-            warm_up_ms: (WARM_UP * longest_ms).max(NEW_MS + longest_ms),
-            measured_ms: MEASURED_TIMES * longest_ms,
+            warm_up_ms,
+            measured_ms,
         };
         Ok(Request { programs, run, slowdowns: self.slowdown.clone(), friendly: self.friendly.clone() })
     }

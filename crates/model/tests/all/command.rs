@@ -222,11 +222,15 @@ fn a_cluster_is_simulated_and_its_json_has_a_row_for_each_mix_and_slowdown() {
             "--machines 1 --cores 1 --load 1 --friendly 50",
             "no program ends in the measured time, 50 % of them friendly",
         ),
+        ("--mean 0.001 --machines 1000000 --cores 1024", "arrive, too many"),
     ] {
         let answer = model(&format!("{programs} {words}"));
         assert_eq!(answer.status.code(), Some(125), "{words}");
         assert!(String::from_utf8_lossy(&answer.stderr).contains(said), "{words}: {answer:?}");
     }
+    let too_long = model(&format!("cluster --programs {}", measured("long.json", 9e8)));
+    assert_eq!(too_long.status.code(), Some(125));
+    assert!(String::from_utf8_lossy(&too_long.stderr).contains("a program runs for 8190000000 s"), "{too_long:?}");
 }
 
 #[test]
