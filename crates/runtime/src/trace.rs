@@ -50,6 +50,11 @@ pub fn begin(settings: &Settings, path: FaultPath) -> Result<Option<Trace>, Stri
     let row = &ledger.trace;
     let target = TraceTarget::of(&settings.trace);
     if matches!(target, TraceTarget::File(_)) && !take(row) {
+        // It may have the processor of the recorded process, from the fork that it came by.
+        let recorded = Processors::allowed_to(row.pid.load(Relaxed));
+        if recorded.is_some() && recorded == Processors::allowed() {
+            let_go(row);
+        }
         return Ok(None);
     }
     if path != FaultPath::Monitor {
@@ -74,18 +79,30 @@ static ON_ONE_PROCESSOR: AtomicBool = AtomicBool::new(false);
 
 /// Keeps this process on the processor where it is. The run's first one says where it could run before: later ones inherit its processor.
 fn keep_on_one_processor(row: &TraceRow) {
-    if row.processors.iter().all(|word| word.load(Relaxed) == 0) {
+    if untraced(row).count() == 0 {
         let allowed = Processors::allowed().map_or([0; PROCESSOR_WORDS], |allowed| allowed.words());
         row.processors.iter().zip(allowed).for_each(|(word, bits)| word.store(bits, Relaxed));
     }
     ON_ONE_PROCESSOR.store(thread::run_on(thread::processor()), Relaxed);
 }
 
+/// A process that is not recorded runs where it could untraced.
+fn let_go(row: &TraceRow) {
+    let processors = untraced(row);
+    if processors.count() > 0 && processors.keep_to() {
+        ON_ONE_PROCESSOR.store(false, Relaxed);
+    }
+}
+
+/// The processors on which the run's first process could run before it was kept on one. None: nothing is traced.
+fn untraced(row: &TraceRow) -> Processors {
+    Processors::of(std::array::from_fn(|word| row.processors[word].load(Relaxed)))
+}
+
 /// The processors that the program may take for its own, where it is kept on one. A program that makes as many threads as it
 /// has processors makes as many as in any other run; otherwise neither its threads nor its memory would be those that the trace is for.
 pub fn processors() -> Option<Processors> {
-    let row = &ledger::get().filter(|_| ON_ONE_PROCESSOR.load(Relaxed))?.trace;
-    Some(Processors::of(std::array::from_fn(|word| row.processors[word].load(Relaxed))))
+    Some(untraced(&ledger::get().filter(|_| ON_ONE_PROCESSOR.load(Relaxed))?.trace))
 }
 
 /// Takes the run's only trace; false: it is another process's. One that calls exec begins it anew.
@@ -389,7 +406,11 @@ impl Recorder for TapeRecorder {
 
     fn begin_child(&mut self, has_intervals: bool) -> bool {
         self.writer.sink().close();
-        if matches!(self.target, TraceTarget::File(_)) || self.row.with_forked.load(Relaxed) == 0 {
+        if matches!(self.target, TraceTarget::File(_)) {
+            let_go(self.row);
+            return false;
+        }
+        if self.row.with_forked.load(Relaxed) == 0 {
             return false;
         }
         // A confined process cannot open a file.

@@ -20,12 +20,18 @@ impl Processors {
 
     /// Those on which the calling thread may run; `None`: the kernel does not say.
     pub fn allowed() -> Option<Processors> {
+        Processors::allowed_to(0)
+    }
+
+    /// Those on which a thread may run that has this number; 0: the calling one. `None`: there is none, or the kernel does not say.
+    pub fn allowed_to(thread: i32) -> Option<Processors> {
         let mut words = [0u64; WORDS];
         if cfg!(miri) {
             return None;
         }
-        // SAFETY: the set is valid for the call; 0 means the calling thread.
-        let bytes = unsafe { libc::syscall(libc::SYS_sched_getaffinity, 0, size_of_val(&words), words.as_mut_ptr()) };
+        // SAFETY: the set is valid for the call.
+        let bytes =
+            unsafe { libc::syscall(libc::SYS_sched_getaffinity, thread, size_of_val(&words), words.as_mut_ptr()) };
         (bytes > 0).then_some(Processors(words))
     }
 

@@ -370,6 +370,14 @@ fn processors(name: &str) -> Result<()> {
     command.args(&alone[1..]).arg(places::launcher()?).args(["trace", "-o", "app.trace", "--", &program]);
     let ended = Launch::of(&format!("{name}-alone"), command)?.run()?;
     ended.expect(0, &native(&[&alone[..], &[&program]].concat())?)?;
+    // What it forks and what it starts is not recorded, and runs where it does untraced.
+    let allowed =
+        "(while read -r name value; do case $name in Cpus_allowed_list:) echo $value;; esac; done < /proc/self/status)";
+    for script in [&format!("{allowed}; exit 0"), &format!("{program}; exit 0")] {
+        let line = ["sh", "-c", script];
+        let expected = String::from_utf8(Command::new(line[0]).args(&line[1..]).output()?.stdout)?;
+        trace(name, &[], &line)?.0.expect(0, &expected)?;
+    }
     // Threads that set themselves to different ones are told so, and take turns on one all the same.
     trace(name, &[], &[program.as_str(), "set"])?.0.expect(0, &"1 together\n".repeat(4))?;
     Ok(())
