@@ -7,7 +7,7 @@ mod touches;
 pub use lackey::lackey;
 pub use text::text;
 
-use std::io::{self, BufRead};
+use std::io::{self, BufRead, Read};
 
 /// Why an import stops.
 #[derive(Debug, thiserror::Error)]
