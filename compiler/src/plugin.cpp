@@ -12,6 +12,7 @@
 #include "llvm/IR/InstIterator.h"
 #include "llvm/Passes/PassBuilder.h"
 #include "llvm/Plugins/PassPlugin.h"
+#include "llvm/Support/CommandLine.h"
 #include "llvm/Transforms/Scalar/LoopFuse.h"
 #include "llvm/Transforms/Scalar/LoopPassManager.h"
 #include "llvm/Transforms/Utils/LCSSA.h"
@@ -92,9 +93,19 @@ PreservedAnalyses HinterlandPass::run(Module &module, ModuleAnalysisManager &man
   return changed ? PreservedAnalyses::none() : PreservedAnalyses::all();
 }
 
+// LLVM's fusion is to ask dependence analysis alone. Scalar evolution, which it would ask too, compares where two accesses begin: not how many
+// bytes they have, nor whether an address comes again. False: this LLVM has no such choice.
+bool asksDependences() {
+  static const bool isSo = [] {
+    cl::Option *choice = cl::getRegisteredOptions().lookup("loop-fusion-dependence-analysis");
+    return choice && (choice->getNumOccurrences() > 0 || !choice->addOccurrence(0, choice->ArgStr, "da"));
+  }();
+  return isSo;
+}
+
 // LLVM's own fusion of loops that follow one another over as many iterations, where the plan names the function: what both walk comes once.
 bool fuse(Function &function, const Plan &plan, FunctionAnalysisManager &manager) {
-  if (!isPlanned(plan, function)) return false;
+  if (!isPlanned(plan, function) || !asksDependences()) return false;
   auto loops = [&] { return manager.getResult<LoopAnalysis>(function).getLoopsInPreorder().size(); };
   auto run = [&](auto pass) {
     PreservedAnalyses kept = pass.run(function, manager);
