@@ -9,7 +9,7 @@
 
 use crate::sys::mem;
 use crate::sys::sync::Words;
-use crate::sys::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use crate::sys::sync::atomic::{AtomicU16, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use hinterland_sys::parts::{PART_PAGES, Parts};
 use hinterland_units::PageNo;
 use std::sync::OnceLock;
@@ -17,7 +17,7 @@ use std::sync::OnceLock;
 /// See the module.
 pub(crate) struct PageCounts {
     /// By page; mapped with the first one. A page with as many as fit stays for good.
-    counts: OnceLock<Words<AtomicU8>>,
+    counts: OnceLock<Words<AtomicU16>>,
     /// What is writable of them: those of other pages are 0.
     parts: Parts,
     /// Pages with a count.
@@ -26,7 +26,8 @@ pub(crate) struct PageCounts {
 
 impl Default for PageCounts {
     fn default() -> PageCounts {
-        PageCounts { counts: OnceLock::new(), parts: Parts::new(PART_PAGES as usize), pages: AtomicUsize::new(0) }
+        let parts = Parts::new(PART_PAGES as usize * size_of::<u16>());
+        PageCounts { counts: OnceLock::new(), parts, pages: AtomicUsize::new(0) }
     }
 }
 
@@ -59,7 +60,7 @@ impl PageCounts {
     }
 
     #[cold]
-    fn begin(&self, all: u32) -> Option<&Words<AtomicU8>> {
+    fn begin(&self, all: u32) -> Option<&Words<AtomicU16>> {
         // Two threads that begin at once leave an untouched mapping behind.
         let counts = Words::read_only(all as usize).ok()?;
         Some(self.counts.get_or_init(|| counts))
@@ -68,7 +69,7 @@ impl PageCounts {
     /// Counts a page once less.
     fn remove(&self, page: PageNo) {
         let Some(count) = self.counts.get().map(|all| all.at(page.index())) else { return };
-        let less = |count: u8| if count == u8::MAX { None } else { count.checked_sub(1) };
+        let less = |count: u16| if count == u16::MAX { None } else { count.checked_sub(1) };
         if let Ok(1) = count.fetch_update(SeqCst, Relaxed, less) {
             self.pages.fetch_sub(1, Relaxed);
         }
@@ -115,7 +116,32 @@ impl PageCounts {
     pub(crate) fn clear(&self) {
         let Some(counts) = self.counts.get().filter(|_| self.pages.swap(0, Relaxed) != 0) else { return };
         // SAFETY: counts, which are zero afterwards.
-        unsafe { mem::drop_pages(counts.all().as_ptr().addr(), counts.all().len()) }
+        unsafe { mem::drop_pages(counts.all().as_ptr().addr(), size_of_val(counts.all())) }
             .expect("private memory can be dropped");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hinterland_units::PAGE_BYTES;
+
+    const ALL: u32 = 4096;
+
+    #[test]
+    fn a_page_has_a_count_as_long_as_one_of_many_small_objects_in_it_is_kept() {
+        let (counts, page) = (PageCounts::default(), PageNo(ALL - 1));
+        let has_count = || counts.touch(page, PageNo(ALL));
+        for _ in 0..PAGE_BYTES {
+            assert!(counts.add(page, ALL) && has_count());
+        }
+        for _ in 0..PAGE_BYTES {
+            assert!(has_count() && counts.pages() == 1);
+            counts.remove_all(page, 1);
+        }
+        assert!(!has_count() && counts.pages() == 0);
+        assert!(counts.add(page, ALL) && has_count());
+        counts.clear();
+        assert!(counts.add(PageNo(0), ALL) && !has_count() && counts.pages() == 1);
     }
 }

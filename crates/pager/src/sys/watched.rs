@@ -163,7 +163,7 @@ pub(crate) mod atomic {
     }
 
     word!(AtomicBool, bool);
-    number!(AtomicU8, u8);
+    number!(AtomicU16, u16);
     number!(AtomicU32, u32);
     number!(AtomicU64, u64);
     number!(AtomicUsize, usize);

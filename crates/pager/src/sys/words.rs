@@ -1,6 +1,6 @@
 //! Arrays of words that threads share, zero at first, in memory that is taken as it is used.
 
-use super::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+use super::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 use hinterland_sys::SysError;
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use std::ops::Range;
 pub(crate) unsafe trait Zeros: Default {}
 
 // SAFETY: a number.
-unsafe impl Zeros for AtomicU8 {}
+unsafe impl Zeros for AtomicU16 {}
 // SAFETY: a number.
 unsafe impl Zeros for AtomicU32 {}
 // SAFETY: a number.
