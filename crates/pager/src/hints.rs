@@ -296,12 +296,18 @@ impl Hints {
         if self.pages.gate.is_escaped() {
             return;
         }
-        let mut kept = 0;
+        let (mut kept, mut full_at) = (0, end);
         self.pages.table.for_each_open(PageNo(first), end - first, |page| {
             let has_room = self.local.keep(page);
-            kept += u64::from(has_room);
+            if has_room {
+                kept += 1;
+            } else {
+                full_at = page.0;
+            }
             has_room
         });
+        // What is kept behind it already is kept once more: a release takes the whole range back.
+        kept += self.local.kept.add_again(PageNo(full_at), end - full_at);
         self.pages.row().hint_kept_pages.fetch_add(kept, Relaxed);
     }
 

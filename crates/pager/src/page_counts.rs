@@ -59,6 +59,17 @@ impl PageCounts {
         true
     }
 
+    /// Counts those pages of a range once more that have a count; returns how many.
+    pub(crate) fn add_again(&self, first: PageNo, count: u32) -> u64 {
+        let mut again = 0;
+        self.for_each_counted(first, count, |page| {
+            let Some(own) = self.counts.get().map(|all| all.at(page.index())) else { return };
+            let more = |count: u16| if count == 0 { None } else { count.checked_add(1) };
+            again += u64::from(own.fetch_update(SeqCst, Relaxed, more).is_ok());
+        });
+        again
+    }
+
     #[cold]
     fn begin(&self, all: u32) -> Option<&Words<AtomicU16>> {
         // Two threads that begin at once leave an untouched mapping behind.

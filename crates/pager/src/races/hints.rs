@@ -170,6 +170,28 @@ fn what_is_kept_twice_and_has_no_room_for_all_of_it_stays_until_it_is_released_t
     });
 }
 
+/// As by a thread that keeps part of what another one keeps.
+#[test]
+fn what_is_kept_behind_pages_that_have_no_room_stays_until_it_is_released_twice() {
+    on_both_kernel_paths(|stage| {
+        let hints = stage.pager.hints();
+        let (all, len) = (stage.pager.address(PageNo(0)), PAGES as usize * PAGE_BYTES);
+        let (quarter, last) = (PAGES / 4, PageNo(PAGES - 1));
+        let (part, part_len) = (stage.pager.address(PageNo(PAGES - quarter)), quarter as usize * PAGE_BYTES);
+        stage.fit_policy(); // to all of these pages, of which a quarter has room
+        stage.write(last, 7);
+        hints.keep(part, part_len);
+        hints.keep(all, len);
+        hints.release(all, len);
+        stage.evict(last);
+        assert_eq!(stage.state(last), State::Resident, "it is released once");
+        hints.release(part, part_len);
+        stage.evict(last);
+        assert_ne!(stage.state(last), State::Resident);
+        stage.check(last, 7);
+    });
+}
+
 #[test]
 fn what_is_kept_stays_until_it_is_released_as_often_and_leaves_in_a_child() {
     on_both_kernel_paths(|stage| {
