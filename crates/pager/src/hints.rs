@@ -293,7 +293,8 @@ impl Hints {
     /// budget at most.
     pub fn keep(&self, address: usize, len: usize) {
         let Some((first, end)) = self.far_part(address, len) else { return };
-        if self.pages.gate.is_escaped() {
+        // Traced, a program must touch its pages itself.
+        if self.driver.is_traced || self.pages.gate.is_escaped() {
             return;
         }
         let (mut kept, mut full_at) = (0, end);

@@ -1,8 +1,9 @@
 /* Walks through one mapping in a known order, so that a trace of it can be checked reference by reference.
  *
- * walks sequential|stride[-N]|random|permuted-SEED|threads|in-turn|forever|together|given-up PAGES ROUNDS      stride: every tenth page, or every Nth;
- *      permuted: an eighth of the pages after the other, the pages of each in an order that the seed says; given-up: each round writes to all
- *      pages, reads them, and discards them; in-turn: a thread for each quarter, which ends before the next one begins
+ * walks sequential|kept|stride[-N]|random|permuted-SEED|threads|in-turn|forever|together|given-up PAGES ROUNDS      kept: as sequential, of
+ *      memory that the program keeps (hinterland_keep); stride: every tenth page, or every Nth; permuted: an eighth of the pages after the
+ *      other, the pages of each in an order that the seed says; given-up: each round writes to all pages, reads them, and discards them;
+ *      in-turn: a thread for each quarter, which ends before the next one begins
  *
  * Prints the address of the mapping before the walk, and "done" and a sum after it. Between the two it touches no other memory
  * than its stack. Every page holds its number, which is checked. */
@@ -19,6 +20,9 @@
 #define PAGE 4096
 #define THREADS 2
 #define IN_TURN 4
+
+/* None without Hinterland. */
+extern void hinterland_keep(const void *address, size_t length) __attribute__((weak));
 
 static volatile unsigned char *memory;
 static uint64_t pages, rounds;
@@ -99,7 +103,8 @@ int main(int argc, char **argv) {
     pthread_barrier_init(&ready, NULL, THREADS);
     printf("%p\n", (void *)memory);
     fflush(stdout);
-    if (!strcmp(pattern, "sequential")) {
+    if (!strcmp(pattern, "kept") && hinterland_keep) hinterland_keep((const void *)memory, pages * PAGE);
+    if (!strcmp(pattern, "sequential") || !strcmp(pattern, "kept")) {
         for (uint64_t round = 0; round < rounds; round++)
             for (uint64_t page = 0; page < pages; page++) touch(page);
     } else if (!strncmp(pattern, "stride", 6)) {

@@ -31,6 +31,8 @@ pub fn trials() -> Vec<Trial> {
     add("sequential_on_6_1", |name| {
         exact(name, &["--microset", "64", "--features", "6.1"], "sequential", 1024, 2, &walk(1024, 1, 2))
     });
+    // What a program keeps is recorded like any other memory.
+    add("kept", |name| exact(name, &["--microset", "64", "--local", "64M"], "kept", 2048, 3, &walk(2048, 1, 3)));
     add("stride", |name| exact(name, &["--microset", "32"], "stride", 2048, 3, &walk(2048, 10, 3)));
     add("random_page_by_page", |name| exact(name, &["--microset", "1"], "random", 500, 10, &random(500, 10)));
     add("scarce_memory", |name| {
