@@ -86,14 +86,20 @@ impl LocalMemory {
 
     /// The program wants a page kept, perhaps once more. False: what it wants kept without this page is a quarter of the budget already.
     pub(crate) fn keep(&self, page: PageNo) -> bool {
-        let has_room = (self.kept.pages() as u64 + 1) * KEPT_PART <= self.account.budget().0;
+        // Of a process that has not grown yet, what it may have then; more than there are far pages is no budget.
+        let grown = Some(self.account.grown_budget()).filter(|grown| grown.0 <= self.pages.count.into());
+        let has_room = (self.kept.pages() as u64 + 1) * KEPT_PART <= grown.unwrap_or(self.account.budget()).0;
         (has_room || self.kept.touch(page, PageNo(page.0 + 1))) && self.kept.add(page, self.pages.count)
     }
 
-    /// Whether a page is no victim because the program wants it kept: not while that is more than a quarter of a budget that has shrunk.
+    /// Whether a page is no victim because the program wants it kept. Of more pages than a quarter of the budget, which has
+    /// shrunk or is still to grow, as many are kept, whichever they are.
     pub(crate) fn keeps(&self, page: PageNo) -> bool {
-        let kept = self.kept.pages() as u64;
-        kept > 0 && kept * KEPT_PART <= self.account.budget().0 && self.kept.touch(page, PageNo(page.0 + 1))
+        let (kept, room) = (self.kept.pages() as u64, self.account.budget().0 / KEPT_PART);
+        // Fibonacci hashing: those that are kept lie anywhere among them.
+        let place = u64::from(page.0.wrapping_mul(0x9e37_79b9));
+        let is_kept = || kept <= room || (place * kept) >> 32 < room;
+        kept > 0 && is_kept() && self.kept.touch(page, PageNo(page.0 + 1))
     }
 
     /// Counts arrivals, and tells the policy of them without waiting for its lock. The caller owns the pages (`Fetching` or

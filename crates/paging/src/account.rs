@@ -128,6 +128,11 @@ impl Account {
         PageCount(self.hard.load(Relaxed))
     }
 
+    /// Frames that may be in use once this process has grown.
+    pub fn grown_budget(&self) -> PageCount {
+        PageCount(self.turnover.load(Relaxed))
+    }
+
     /// The evictor should run.
     #[inline]
     pub fn above_high(&self) -> bool {

@@ -5,8 +5,9 @@ use crate::hint_ring::Run;
 use crate::points::Point;
 use crate::state::Entry;
 use crate::{FATAL_EXIT_CODE, FaultPath, HintSite, LATER, Leave, LoopRange, LoopState, State};
+use hinterland_paging::BOUND_MIN;
 use hinterland_policy::{Prefetch, TapeBatch};
-use hinterland_units::{PAGE_BYTES, PageNo};
+use hinterland_units::{PAGE_BYTES, PageCount, PageNo};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -167,6 +168,22 @@ fn what_is_kept_twice_and_has_no_room_for_all_of_it_stays_until_it_is_released_t
         stage.evict(PAGE);
         assert_ne!(stage.state(PAGE), State::Resident);
         stage.check(PAGE, 7);
+    });
+}
+
+#[test]
+fn what_is_kept_before_the_process_has_grown_stays_once_it_has() {
+    on_both_kernel_paths(|stage| {
+        let (local, last) = (&stage.pager.rooms.local, PageNo(PAGES / 5));
+        local.account.set_bound(BOUND_MIN, PageCount(PAGES.into()));
+        stage.pager.hints().keep(stage.pager.address(PageNo(0)), (last.0 + 1) as usize * PAGE_BYTES);
+        let kept = (0..PAGES).filter(|page| local.keeps(PageNo(*page))).count();
+        assert!((60..=68).contains(&kept), "{kept} of a budget of 256");
+        stage.fit_policy(); // to all of these pages
+        stage.write(last, 7);
+        stage.evict(last);
+        assert_eq!(stage.state(last), State::Resident);
+        stage.check(last, 7);
     });
 }
 
