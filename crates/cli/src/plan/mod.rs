@@ -14,7 +14,8 @@ pub use regression::{Run, foreign, path_of, regression};
 use crate::encode::hexadecimal;
 use crate::error::Error;
 use crate::toml_error;
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use sha2::{Digest, Sha256};
 use std::path::Path;
 
@@ -52,6 +53,7 @@ pub struct Plan {
 #[serde(deny_unknown_fields)]
 pub struct Function {
     /// As in the source, demangled with or without its parameters, or mangled.
+    #[serde(deserialize_with = "name")]
     pub name: String,
     /// As the linker has it; empty: not known. Either name will do.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -98,6 +100,7 @@ pub struct Loop {
 #[serde(deny_unknown_fields)]
 pub struct Site {
     /// The function whose call allocates.
+    #[serde(deserialize_with = "name")]
     pub function: String,
     /// As the linker has it; empty: not known. Either name will do.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -171,6 +174,12 @@ pub enum Pattern {
     Indirect,
     /// Along pointers.
     Chain,
+}
+
+/// A function's name. Functions of C have no mangled name, so an empty one would be the name of all of them.
+fn name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let name = String::deserialize(from)?;
+    if name.is_empty() { Err(D::Error::custom("a function's name is empty")) } else { Ok(name) }
 }
 
 fn yes() -> bool {
@@ -373,6 +382,8 @@ function = "main"
             ("hinterland-plan = 1\n[[function]]\nname = 'f'\nevict = 'later'\n", LATER),
             ("hinterland-plan = 1\n[[site]]\nfunction = 'f'\nline = -1\nevict = 'now'\n", "line 4: "),
             ("hinterland-plan = 1\n[[functoin]]\n", "line 2: unknown field `functoin`"),
+            ("hinterland-plan = 1\n[[function]]\nname = ''\n", "line "),
+            ("hinterland-plan = 1\n[[site]]\nfunction = ''\nline = 3\n", "line "),
             ("hinterland-plan = 1\n[[", "line 2: "),
         ] {
             let why = Written::parse(text).unwrap_err();
