@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 const MORE_SHARE: f64 = 0.1;
 const MORE_TIMES: f64 = 1.5;
 
+/// A file beside a program that has more bytes is no plan.
+const PLAN_BYTES_MAX: u64 = 16 << 20;
+
 /// What a run did, as `Measured` has it.
 pub struct Run<'a> {
     /// The part of its time that a thread waited, 0 to 1.
@@ -26,12 +29,18 @@ pub fn path_of(program: &Path) -> PathBuf {
     name.into()
 }
 
+/// The plan that lies beside a program. What is no regular file is none: reading a FIFO would wait for its writer.
+fn beside(program: &Path) -> Option<(PathBuf, Written)> {
+    let path = path_of(program);
+    std::fs::metadata(&path).ok().filter(|found| found.is_file() && found.len() <= PLAN_BYTES_MAX)?;
+    let text = std::fs::read_to_string(&path).ok()?;
+    Some((path, Written::parse(&text).ok()?))
+}
+
 /// What to say of a run that waited for much more than was measured with the plan that the program was compiled with, if it lies beside
 /// the program. With less local memory, one that was not the same all the time, or other far memory, it is not compared.
 pub fn regression(program: &Path, run: &Run<'_>) -> Option<String> {
-    let plan_path = path_of(program);
-    let text = std::fs::read_to_string(&plan_path).ok()?;
-    let Written { plan, digest } = Written::parse(&text).ok()?;
+    let (plan_path, Written { plan, digest }) = beside(program)?;
     let measured = plan.measured?;
     if !is_worse(&measured, run) || !digests(program)?.contains(&digest) {
         return None;
@@ -47,8 +56,7 @@ pub fn regression(program: &Path, run: &Run<'_>) -> Option<String> {
 
 /// What to say of a plan that lies beside the program, where that was compiled with others alone, or without one.
 pub fn foreign(program: &Path) -> Option<String> {
-    let plan_path = path_of(program);
-    let Written { digest, .. } = Written::parse(&std::fs::read_to_string(&plan_path).ok()?).ok()?;
+    let (plan_path, Written { digest, .. }) = beside(program)?;
     let digests = digests(program)?;
     let is_foreign = !digests.is_empty() && !digests.contains(&digest);
     is_foreign.then(|| {
@@ -65,6 +73,27 @@ fn is_worse(measured: &Measured, run: &Run<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::sys::stat::Mode;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    #[test]
+    fn what_is_no_file_or_too_large_for_a_plan_is_not_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join("app");
+        let is_there = || beside(&program).is_some();
+        std::fs::write(path_of(&program), "hinterland-plan = 1\n").unwrap();
+        assert!(is_there());
+        let comment = "#".repeat(usize::try_from(PLAN_BYTES_MAX).unwrap());
+        std::fs::write(path_of(&program), "hinterland-plan = 1\n".to_owned() + &comment).unwrap();
+        assert!(!is_there());
+        std::fs::remove_file(path_of(&program)).unwrap();
+        nix::unistd::mkfifo(&path_of(&program), Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+        // Nothing writes to it.
+        let (tell, told) = channel();
+        std::thread::spawn(move || tell.send(foreign(&program)));
+        assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(None));
+    }
 
     #[test]
     fn a_run_that_waits_for_much_more_with_as_much_memory_is_worse() {
