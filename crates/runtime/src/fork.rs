@@ -3,8 +3,9 @@
 //! glibc runs atfork handlers around every fork that a library call makes (fork, forkpty, daemon, …). The library
 //! registers its own before any other, so they are the innermost: the last to prepare and the first in parent and
 //! child. The constructors of the program's libraries run before ours, so the first registration of any handler brings
-//! ours. vfork and posix_spawn share the parent's memory and need nothing, except in a debugger (`vfork`). `_Fork`,
-//! `clone` and forks by `syscall` run no handlers and are interposed (`raw`).
+//! ours. jemalloc's run just around ours, because all of the program's may allocate. vfork and posix_spawn share the
+//! parent's memory and need nothing, except in a debugger (`vfork`). `_Fork`, `clone` and forks by `syscall` run no handlers
+//! and are interposed (`raw`).
 
 #[cfg(not(feature = "local-only"))]
 pub(crate) mod id_words;
@@ -24,19 +25,57 @@ mod handlers {
     use hinterland_sys::{last_thread, mem, thread};
     use hinterland_units::{PAGE_BYTES, PageNo};
     use libc::{c_int, c_void};
+    use std::sync::OnceLock;
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 
     /// An atfork handler.
     pub type Handler = Option<extern "C" fn()>;
+
+    /// Those of a library: before the fork, and after it in parent and child.
+    #[derive(Clone, Copy)]
+    pub struct Handlers {
+        pub prepare: Handler,
+        pub parent: Handler,
+        pub child: Handler,
+    }
+
+    /// jemalloc's. Between them its locks are held, and a thread that needs more than its cache has waits for ever: so they run just around
+    /// ours, whenever they came.
+    pub static OF_THE_HEAP: OnceLock<Handlers> = OnceLock::new();
+
+    /// Calls one of jemalloc's, in a process that has far memory: others have nothing from it.
+    fn call_heaps(which: impl FnOnce(&Handlers) -> Handler) {
+        if let Some(handler) = crate::pager().and_then(|_| which(OF_THE_HEAP.get()?)) {
+            handler();
+        }
+    }
 
     /// Registers the handlers, once.
     pub fn init() {
         static DONE: AtomicBool = AtomicBool::new(false);
         if !DONE.swap(true, SeqCst) {
             // SAFETY: the handlers are functions of this library, which is never unloaded.
-            let rc = unsafe { register(Some(prepare), Some(parent), Some(child), std::ptr::null_mut()) };
+            let rc = unsafe {
+                register(Some(prepare_with_heap), Some(parent_with_heap), Some(child_with_heap), std::ptr::null_mut())
+            };
             assert_eq!(rc, 0, "atfork handlers cannot be registered");
         }
+    }
+
+    extern "C" fn prepare_with_heap() {
+        call_heaps(|heaps| heaps.prepare);
+        prepare();
+    }
+
+    extern "C" fn parent_with_heap() {
+        parent();
+        call_heaps(|heaps| heaps.parent);
+    }
+
+    /// The heap's first: it makes its locks anew, and threads of ours, which wait for them, start then.
+    extern "C" fn child_with_heap() {
+        call_heaps(|heaps| heaps.child);
+        child();
     }
 
     /// libc's own registration; `owner` is the object whose unloading ends it.
@@ -55,7 +94,7 @@ mod handlers {
     }
 
     /// Before the fork, which is no cancellation point: nor is what is done around it.
-    pub extern "C" fn prepare() {
+    pub fn prepare() {
         let _signals = SignalsBlocked::new();
         if let Some(pager) = crate::pager() {
             freeze(pager);
@@ -89,7 +128,7 @@ mod handlers {
     }
 
     /// After the fork, in the parent.
-    pub extern "C" fn parent() {
+    pub fn parent() {
         let _signals = SignalsBlocked::new();
         if let Some(pager) = crate::pager() {
             arena::unlock_after_fork();
@@ -99,7 +138,7 @@ mod handlers {
     }
 
     /// After the fork, in the child.
-    pub extern "C" fn child() {
+    pub fn child() {
         let _signals = SignalsBlocked::new();
         let Some(pager) = crate::pager() else { return };
         arena::unlock_after_fork();
@@ -182,4 +221,32 @@ pub unsafe extern "C" fn __register_atfork(
     init();
     // SAFETY: the caller's own registration.
     unsafe { handlers::register(prepare, parent, child, owner) }
+}
+
+#[cfg(not(feature = "local-only"))]
+unsafe extern "C" {
+    /// libc's, by the linker's `--wrap` (`build.rs`).
+    fn __real_pthread_atfork(
+        prepare: handlers::Handler,
+        parent: handlers::Handler,
+        child: handlers::Handler,
+    ) -> libc::c_int;
+}
+
+/// What the C code in this library calls: jemalloc, once, when it begins.
+///
+/// # Safety
+/// As pthread_atfork(3).
+#[cfg(not(feature = "local-only"))]
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __wrap_pthread_atfork(
+    prepare: handlers::Handler,
+    parent: handlers::Handler,
+    child: handlers::Handler,
+) -> libc::c_int {
+    match handlers::OF_THE_HEAP.set(handlers::Handlers { prepare, parent, child }) {
+        Ok(()) => 0,
+        // SAFETY: the caller's own registration.
+        Err(_) => unsafe { __real_pthread_atfork(prepare, parent, child) },
+    }
 }

@@ -21,8 +21,7 @@ const OBJECT_BYTES_MAX: usize = isize::MAX as usize;
 /// From now on the program's allocations are far, as `mode` says, unless the program brings an allocator of its own. `repeats`: in another
 /// run that allocates the same they are the same pages, however long it takes.
 ///
-/// After `caller::init` and `region_map::init`, when `crate::pager()` is ready, and after the registration of those atfork
-/// handlers that must run inside jemalloc's.
+/// After `caller::init` and `region_map::init`, when `crate::pager()` is ready.
 ///
 /// # Errors
 /// When jemalloc cannot make its arenas.

@@ -125,7 +125,7 @@ static HOOKS: Hooks = Hooks(je::extent_hooks_t {
 #[error("jemalloc refused to make a far arena: error {0}")]
 pub struct ArenaError(c_int);
 
-/// Initialises jemalloc (which registers its fork handlers now) and makes the first far arena. `repeats`: which pages an object gets does
+/// Initialises jemalloc (which hands over its fork handlers now) and makes the first far arena. `repeats`: which pages an object gets does
 /// not depend on the time, so nothing is dropped because it is free for long.
 ///
 /// # Errors

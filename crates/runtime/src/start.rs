@@ -102,7 +102,7 @@ enum Refusal {
     Heap(#[from] crate::jemalloc::ArenaError),
 }
 
-/// Early among the library's own constructors: jemalloc's registers its fork handlers, and ours must come before.
+/// Early among the library's own constructors: jemalloc's begins only after this one has chosen its options.
 #[used]
 #[unsafe(link_section = ".init_array.00099")]
 static CONSTRUCTOR: extern "C" fn() = construct;
@@ -270,7 +270,7 @@ fn begin_in_range(settings: &Settings, row: &'static ProcessRow) -> Result<Fault
     row.reason.set(&format!("{departure}{why}"));
     let pager = PAGER.get_or_init(|| pager);
     smaps::open();
-    // Before jemalloc registers its own handlers: ours must be the innermost around the fork.
+    // Before handlers of the program's: ours must be the innermost around the fork.
     fork::init();
     caller::init();
     crate::loaded_file::init();
