@@ -13,12 +13,14 @@ pub(crate) mod id_words;
 pub(crate) mod path;
 #[cfg(not(feature = "local-only"))]
 pub(crate) mod raw;
+pub(crate) mod turns;
 #[cfg(not(feature = "local-only"))]
 pub(crate) mod vfork;
 
 #[cfg(not(feature = "local-only"))]
 mod handlers {
     use super::path;
+    use super::turns::TURNS;
     use crate::region_map::{self, ForkRule};
     use crate::{Pager, arena, ledger, start, tape};
     use hinterland_sys::thread::SignalsBlocked;
@@ -63,6 +65,7 @@ mod handlers {
     }
 
     extern "C" fn prepare_with_heap() {
+        TURNS.begin_fork();
         call_heaps(|heaps| heaps.prepare);
         prepare();
     }
@@ -70,10 +73,12 @@ mod handlers {
     extern "C" fn parent_with_heap() {
         parent();
         call_heaps(|heaps| heaps.parent);
+        TURNS.end_fork();
     }
 
-    /// The heap's first: it makes its locks anew, and threads of ours, which wait for them, start then.
+    /// The heap's first: it makes its locks anew, and threads of ours, which may wait for them, start then.
     extern "C" fn child_with_heap() {
+        TURNS.begin_child();
         call_heaps(|heaps| heaps.child);
         child();
     }

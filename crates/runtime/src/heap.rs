@@ -4,6 +4,7 @@
 //! library. The address tells whose a pointer is: in the far range jemalloc's, else glibc's; so objects allocated
 //! before the library was ready are freed and resized correctly later.
 
+use crate::fork::turns::TURNS;
 use crate::{caller, errno, interpose, jemalloc, large, libc_heap, profile, region_map, thread_vectors};
 use hinterland_abi::HeapMode;
 use libc::c_void;
@@ -228,6 +229,6 @@ pub fn trim(pad: usize) -> i32 {
 pub fn give_back_freed() {
     // In a confined process a thread of ours must not wait for a lock of jemalloc's: it would do so by a call of libc's.
     if is_managed() {
-        hinterland_sys::confinement::with_files(jemalloc::decay);
+        TURNS.work(|| _ = hinterland_sys::confinement::with_files(jemalloc::decay));
     }
 }

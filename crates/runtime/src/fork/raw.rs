@@ -5,6 +5,7 @@
 //! untouched: their child may run on this very stack. System calls made without libc are out of reach.
 
 use super::id_words::{self, ForkWords, Named};
+use super::turns::TURNS;
 use super::{child, parent, prepare};
 use crate::caller::is_internal;
 use crate::inline::stacks::tasks;
@@ -160,15 +161,18 @@ fn say_that_files_are_not_shared() {
 /// Forks by `make`, with everything around it that a fork needs; returns what the kernel returned.
 fn fork_with(words: &ForkWords, make: impl FnOnce() -> c_long) -> c_long {
     let _signals = SignalsBlocked::new();
+    TURNS.begin_fork();
     prepare();
     let pid = make();
     if pid == 0 {
+        TURNS.begin_child();
         // A child that shares its parent's descriptors must not close ours in there.
         // SAFETY: gives the child a table of its own; no memory is touched.
         unsafe { call(libc::SYS_unshare, libc::CLONE_FILES.cast_unsigned() as usize, 0, 0, 0, 0) };
         child();
     } else {
         parent();
+        TURNS.end_fork();
     }
     words.copy_out(pid);
     pid
