@@ -2,6 +2,7 @@
 
 use crate::processors::Processors;
 use crate::{SysError, confinement, trampoline};
+use hinterland_units::PAGE_BYTES;
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::MaybeUninit;
@@ -268,7 +269,7 @@ pub fn take_pending(signal: libc::c_int) {
     }
 }
 
-/// Starts a thread of Hinterland: all signals blocked, named, with a small stack.
+/// Starts a thread of Hinterland: all signals blocked, named, with a small stack beside the thread-local storage.
 ///
 /// Not a `std::thread`: the start of one registers a thread-local destructor, for which libc takes the loader's lock, and a
 /// thread of the program may hold that lock (in dlopen) while it waits for this very thread to serve a fault. The first call
@@ -292,11 +293,11 @@ pub fn spawn_needed(name: &'static CStr, body: impl FnOnce() + Send + 'static) -
     if confinement::is_confined() && !confinement::permits_threads() {
         return Err(SysError { call: "pthread_create", errno: libc::EPERM });
     }
-    const STACK_BYTES: usize = 256 << 10;
     // glibc's own signals (32, 33) stay open: setuid(2) and friends reach every thread through them.
     const LIBC_SIGNALS: u64 = 0b11 << 31;
     let before = set_mask(!(LIBC_SIGNALS | NEVER_BLOCKED.load(Relaxed)));
     COUNT.get_or_init(find_count);
+    let least_bytes = *LEAST_STACK.get_or_init(find_least_stack);
     let start = Box::into_raw(Box::new(Start { name, body: Box::new(body) }));
     OF_OURS.fetch_add(1 + BEING_MADE, SeqCst);
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
@@ -307,7 +308,7 @@ pub fn spawn_needed(name: &'static CStr, body: impl FnOnce() + Send + 'static) -
     // or taken back below when there is none.
     let errno = unsafe {
         libc::pthread_attr_init(attributes.as_mut_ptr());
-        libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), STACK_BYTES);
+        libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), stack_bytes(least_bytes));
         libc::pthread_attr_setdetachstate(attributes.as_mut_ptr(), libc::PTHREAD_CREATE_DETACHED);
         let errno = libc::pthread_create(thread.as_mut_ptr(), attributes.as_ptr(), run, start.cast());
         libc::pthread_attr_destroy(attributes.as_mut_ptr());
@@ -415,6 +416,32 @@ pub fn is_single() -> bool {
 /// In the child of a fork, which has the forking thread alone.
 pub fn forget_ours() {
     OF_OURS.store(0, SeqCst);
+}
+
+/// What a thread of ours has of a stack, and what of that it needs.
+const STACK_BYTES: usize = 256 << 10;
+const NEEDED_BYTES: usize = 192 << 10;
+
+/// The size of a stack of which libc takes `least_bytes`.
+fn stack_bytes(least_bytes: usize) -> usize {
+    STACK_BYTES.max((least_bytes + NEEDED_BYTES).next_multiple_of(PAGE_BYTES))
+}
+
+/// The smallest stack that libc takes for a thread of this program, whose thread-local storage lies on each; 0: it is not known.
+static LEAST_STACK: OnceLock<usize> = OnceLock::new();
+
+fn find_least_stack() -> usize {
+    type Least = unsafe extern "C" fn(*const libc::pthread_attr_t) -> usize;
+    let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
+    // SAFETY: the names are C strings, a function of libc's of this name has this type, and the attributes are initialised.
+    unsafe {
+        let least = libc::dlvsym(libc::RTLD_DEFAULT, c"__pthread_get_minstack".as_ptr(), c"GLIBC_PRIVATE".as_ptr());
+        let Some(least) = std::mem::transmute::<*mut c_void, Option<Least>>(least) else { return 0 };
+        libc::pthread_attr_init(attributes.as_mut_ptr());
+        let bytes = least(attributes.as_ptr());
+        libc::pthread_attr_destroy(attributes.as_mut_ptr());
+        bytes
+    }
 }
 
 /// libc's count of threads: when the last one ends, so does the process. A program may end its first thread with
@@ -530,6 +557,14 @@ pub fn never_preempt() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stack_has_room_beside_thread_local_storage() {
+        assert_eq!([0, 20 << 10, NEEDED_BYTES - (128 << 10)].map(stack_bytes), [STACK_BYTES; 3], "as usual");
+        assert_eq!(stack_bytes((1 << 20) + 5), (1 << 20) + NEEDED_BYTES + PAGE_BYTES);
+        let least = find_least_stack();
+        assert!(least >= libc::PTHREAD_STACK_MIN && least < STACK_BYTES, "libc takes {least} bytes of a stack");
+    }
 
     /// libc gives the stack of a thread that has ended, and with it the thread pointer, to the next one.
     #[test]

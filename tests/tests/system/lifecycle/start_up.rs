@@ -22,6 +22,7 @@ pub fn trials() -> Vec<Trial> {
         suite::trial("lifecycle::start_up::covered", skips::no_userfaultfd, covered),
         suite::trial("lifecycle::start_up::wrapped_calls", skips::no_userfaultfd, wrapped_calls),
         suite::trial("lifecycle::start_up::few_descriptors", skips::no_userfaultfd, few_descriptors),
+        suite::trial("lifecycle::start_up::thread_storage", skips::no_userfaultfd, thread_storage),
     ]
 }
 
@@ -169,6 +170,17 @@ fn few_descriptors() -> Result<()> {
         let arguments = ["--local", "16M", "--fault-path", path];
         let launch = Launch::new("lifecycle::start_up::few_descriptors", &arguments, &["sh", "-c", script])?;
         launch.run()?.expect(7, "went on")?;
+    }
+    Ok(())
+}
+
+/// A megabyte of thread-local storage, which lies on each stack, leaves threads of ours theirs: the program begins, and one of them evicts.
+fn thread_storage() -> Result<()> {
+    let program = c_program("thread_storage", &[])?.display().to_string();
+    for path in ["monitor", "inline"] {
+        let arguments = ["--local", "16M", "--fault-path", path];
+        let launch = Launch::new("lifecycle::start_up::thread_storage", &arguments, &[&program])?;
+        launch.run()?.expect(0, "right, evictors 1")?.expect_eviction()?;
     }
     Ok(())
 }
