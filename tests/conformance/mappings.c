@@ -152,6 +152,16 @@ static void advising(void) {
     CALL(madvise(p, MIB, MADV_DONTNEED));
 }
 
+// What the kernel says that is locked, in KiB.
+static long locked_kib(void) {
+    long kib = -1;
+    char line[256];
+    FILE *status = fopen("/proc/self/status", "r");
+    while (status && fgets(line, sizeof line, status)) sscanf(line, "VmLck: %ld", &kib);
+    if (status) fclose(status);
+    return kib;
+}
+
 static void residency(void) {
     char *p = map(64 * PAGE, RW, 0);
     unsigned char vector[64];
@@ -184,6 +194,14 @@ static void residency(void) {
     fill(locked, 16 * PAGE, 10);
     SHOW(wrong(locked, 16 * PAGE, 10)), CALL(madvise(locked, PAGE, MADV_DONTNEED));
     CALL(munmap(locked, 16 * PAGE));
+    // What may not be accessed is locked although its pages do not come, and not any more when it is unmapped.
+    char *closed = map(16 * PAGE, PROT_NONE, 0);
+    CALL(mlock(closed, 16 * PAGE)), CALL(madvise(closed, PAGE, MADV_DONTNEED));
+    CALL(mprotect(closed, 16 * PAGE, RW)), fill(closed, 16 * PAGE, 13), CALL(madvise(closed, PAGE, MADV_DONTNEED));
+    SHOW(wrong(closed, 16 * PAGE, 13)), CALL(munmap(closed, 16 * PAGE)), SHOW(locked_kib());
+    closed = map(16 * PAGE, PROT_NONE, MAP_LOCKED);
+    CALL(madvise(closed, PAGE, MADV_DONTNEED)), CALL(munlock(closed, PAGE)), CALL(madvise(closed, PAGE, MADV_DONTNEED));
+    CALL(munmap(closed, 16 * PAGE)), SHOW(locked_kib());
 }
 
 // Files and shared memory mapped over a part of our own mapping, and back.

@@ -444,10 +444,13 @@ impl RangeCalls {
         }
         // The kernel writes to pages that it locks, for the calling thread.
         self.pages.forget_marks(range(first, count));
-        if on_fault {
-            return Ok(mem::lock(self.pages.address(first), bytes(count), on_fault)?);
-        }
-        self.with_pages(first, count, PinAccess::Write, |start, len| Ok(mem::lock(start, len, false)?))
+        let locked = if on_fault {
+            mem::lock(self.pages.address(first), bytes(count), on_fault).map_err(io::Error::from)
+        } else {
+            self.with_pages(first, count, PinAccess::Write, |start, len| Ok(mem::lock(start, len, false)?))
+        };
+        // Refused after a part of it, which would stay for ever: the caller takes none for locked.
+        locked.inspect_err(|_| _ = self.unlock(first, count))
     }
 
     /// See `Pager::with_pages`.

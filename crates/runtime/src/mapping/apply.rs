@@ -190,8 +190,9 @@ pub fn may_lock(attributes: Attributes, count: u32) -> Result<(), i32> {
     if may { Ok(()) } else { Err(libc::ENOMEM) }
 }
 
-/// Locks a run in memory as its attributes say.
+/// Locks a run in memory as its attributes say; pages of one that may not be accessed when they have come.
 pub fn lock(run: Run) -> Result<(), i32> {
     let Some(on_fault) = lock_form(run.attributes.locked) else { return Ok(()) };
+    let on_fault = on_fault || run.attributes.protection == libc::PROT_NONE;
     pager()?.lock(PageNo(run.first), run.count, on_fault).map_err(|e| errno_of(&e))
 }

@@ -138,11 +138,11 @@ fn populate(pager: &Pager, run: Run, advice: i32) -> Result<(), i32> {
 /// Drops content; the kernel refuses to while pages are locked, so the lock is lifted meanwhile.
 fn drop_content(pager: &Pager, run: Run) {
     let page = PageNo(run.first);
-    let relock = super::lock_form(run.attributes.locked).filter(|_| pager.unlock(page, run.count).is_ok());
+    let was_locked = run.attributes.locked != Locked::No && pager.unlock(page, run.count).is_ok();
     pager.discard(page, run.count);
-    if let Some(on_fault) = relock {
+    if was_locked {
         // Already locked once within the limits; the kernel's own call promises nothing either.
-        let _ = pager.lock(page, run.count, on_fault);
+        let _ = apply::lock(run);
     }
 }
 

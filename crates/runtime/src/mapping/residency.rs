@@ -44,17 +44,27 @@ pub fn unlock(address: usize, bytes: usize) -> Outcome {
 
 fn set_lock(first: u32, count: u32, locked: Locked) -> Outcome {
     let runs = region_map::lock().mapped_in(first, count);
-    let mut next = first;
+    let (mut next, mut told) = (first, Ok(0));
     for mut run in runs {
         if run.first != next {
             break; // As the kernel does it: what lies behind a hole stays as it is.
         }
         next = run.end();
+        let is_ours = run.attributes.kind != Kind::Foreign;
         run.attributes.locked = locked;
-        set_run_lock(run)?;
-        region_map::lock().update(run.first, run.count, |attributes| attributes.locked = locked);
+        if is_ours {
+            apply::may_lock(run.attributes, run.count)?;
+        }
+        let set = set_run_lock(run);
+        // What the kernel does not lock as a whole stays unlocked.
+        let in_force = if set.is_ok() { locked } else { Locked::No };
+        region_map::lock().update(run.first, run.count, |attributes| attributes.locked = in_force);
+        set?;
+        if is_ours && locked == Locked::Now && run.attributes.protection == libc::PROT_NONE {
+            told = Err(libc::ENOMEM); // As the kernel does it: it is locked, but its pages have not come.
+        }
     }
-    if next == first + count { Ok(0) } else { Err(libc::ENOMEM) }
+    if next == first + count { told } else { Err(libc::ENOMEM) }
 }
 
 /// Brings one run into the state that its attributes say.
