@@ -58,6 +58,16 @@ static void locks(void) {
     CALL(munlock(wiped, 8 * PAGE));
 }
 
+// Rules go along with a mapping that moves, also to where shared memory was.
+static void rules_of_what_moves(void) {
+    char *to = mmap(NULL, 2 * bytes, RW, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CALL(madvise(wiped, bytes, MADV_WIPEONFORK)), CALL(madvise(left_out, bytes, MADV_DONTFORK));
+    SHOW(mremap(wiped, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to) == to), wiped = to;
+    SHOW(mremap(left_out, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to + bytes) == to + bytes), left_out = to + bytes;
+    in_child(look_at_rules);
+    SHOW(wrong(wiped, bytes, 4)), SHOW(wrong(left_out, bytes, 3));
+}
+
 static volatile int ending, stopped, go_on;
 
 static void stop(int signal) {
@@ -135,5 +145,6 @@ int main(void) {
     in_child(look_again);
     rules();
     locks();
+    rules_of_what_moves();
     forks_beside_malloc();
 }

@@ -202,6 +202,11 @@ static void residency(void) {
     closed = map(16 * PAGE, PROT_NONE, MAP_LOCKED);
     CALL(madvise(closed, PAGE, MADV_DONTNEED)), CALL(munlock(closed, PAGE)), CALL(madvise(closed, PAGE, MADV_DONTNEED));
     CALL(munmap(closed, 16 * PAGE)), SHOW(locked_kib());
+    // A lock goes along with a mapping that moves, also to where shared memory was.
+    char *there = mmap(NULL, 16 * PAGE, RW, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    locked = map(16 * PAGE, RW, MAP_LOCKED), fill(locked, 16 * PAGE, 14);
+    SHOW(mremap(locked, 16 * PAGE, 16 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, there) == there), SHOW(locked_kib());
+    CALL(madvise(there, PAGE, MADV_DONTNEED)), SHOW(wrong(there, 16 * PAGE, 14)), CALL(munmap(there, 16 * PAGE)), SHOW(locked_kib());
 }
 
 // Files and shared memory mapped over a part of our own mapping, and back.

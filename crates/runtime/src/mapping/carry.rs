@@ -62,8 +62,13 @@ fn fit_together(region_map: &RegionMap, new_count: u32, kept: u32, attributes: A
 /// Tells the kernel at the new place what it knew at the old one.
 pub(super) fn restore_fork_rule(run: Run) -> Result<(), i32> {
     let (address, bytes) = apply::span(run);
-    let advice = run.attributes.wiped.then_some(libc::MADV_WIPEONFORK);
-    for advice in advice.into_iter().chain(run.attributes.undumped.then_some(libc::MADV_DONTDUMP)) {
+    advise_as(run.attributes, address, bytes)
+}
+
+/// Gives memory anywhere what the kernel keeps of a run's attributes where the run is ours.
+pub(super) fn advise_as(attributes: Attributes, address: usize, bytes: usize) -> Result<(), i32> {
+    let advice = attributes.wiped.then_some(libc::MADV_WIPEONFORK);
+    for advice in advice.into_iter().chain(attributes.undumped.then_some(libc::MADV_DONTDUMP)) {
         kernel(libc::SYS_madvise, [address, bytes, bits(advice), 0, 0, 0])?;
     }
     Ok(())

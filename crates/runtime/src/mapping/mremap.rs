@@ -1,9 +1,9 @@
 //! mremap(2) on far memory: content moves as pages, without being fetched.
 
 use super::across::remap_across;
-use super::carry::carry;
+use super::carry::{advise_as, carry};
 use super::mmap::move_in;
-use super::{Outcome, Target, apply, bits, kernel, refuse_own_page, seal, target};
+use super::{Outcome, Target, apply, bits, kernel, lock_form, refuse_own_page, seal, target};
 use crate::memory_limit::{self, Account};
 use crate::profile;
 use crate::region_map::{self, Attributes, Kind, Locked, RegionMap, Run};
@@ -167,7 +167,7 @@ fn move_to(region_map: &mut RegionMap, wanted: Move, run: Run, new: u32) -> Outc
     carry(region_map, wanted, run.attributes, new)
 }
 
-/// To a commanded place outside the far range: the content is copied into a mapping of the kernel's.
+/// To a commanded place outside the far range: the content is copied into a mapping of the kernel's, which keeps what the program said of the old one.
 fn move_out(region_map: &mut RegionMap, wanted: Move, run: Run, new_address: usize) -> Outcome {
     let Move { old, old_count, new_count, keeps_old, .. } = wanted;
     let pager = crate::pager().ok_or(libc::ENOMEM)?;
@@ -175,6 +175,11 @@ fn move_out(region_map: &mut RegionMap, wanted: Move, run: Run, new_address: usi
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
     let protect = |protection| pager.protect(PageNo(old), old_count, protection).map_err(|e| apply::errno_of(&e));
     kernel(libc::SYS_mmap, [new_address, bytes, bits(READ_WRITE), bits(flags), usize::MAX, 0])?;
+    advise_as(run.attributes, new_address, bytes)?;
+    if run.attributes.unforked {
+        // Of ours, the region map knows it alone.
+        kernel(libc::SYS_madvise, [new_address, bytes, bits(libc::MADV_DONTFORK), 0, 0, 0])?;
+    }
     protect(READ_WRITE)?;
     let copy = |from: usize, bytes: usize| {
         let to = new_address + (from - region_map::address_of(old));
@@ -187,11 +192,19 @@ fn move_out(region_map: &mut RegionMap, wanted: Move, run: Run, new_address: usi
     protect(run.attributes.protection)?;
     copied.map_err(|error| apply::errno_of(&error))?;
     if keeps_old {
+        if run.attributes.locked != Locked::No {
+            pager.unlock(PageNo(old), old_count).map_err(|e| apply::errno_of(&e))?;
+            region_map.update(old, old_count, |a| a.locked = Locked::No);
+        }
         pager.discard(PageNo(old), old_count);
     } else {
         apply::clear(region_map, old, old_count)?;
     }
     kernel(libc::SYS_mprotect, [new_address, bytes, bits(run.attributes.protection), 0, 0, 0])?;
+    if let Some(on_fault) = lock_form(run.attributes.locked) {
+        // What comes to more than may be locked stays unlocked, as what moves inside the far range does.
+        let _ = kernel(libc::SYS_mlock2, [new_address, bytes, usize::from(on_fault), 0, 0, 0]);
+    }
     Ok(new_address)
 }
 
