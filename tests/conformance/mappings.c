@@ -172,6 +172,7 @@ static void residency(void) {
     for (int i = 0; i < 8; i++) here += vector[i] & 1;
     SHOW(here), SHOW(wrong(p, 64 * PAGE, 9));
     CALL(madvise(p, PAGE, MADV_DONTNEED)), CALL(madvise(p, PAGE, MADV_FREE)), SHOW(wrong(p, PAGE, 9));
+    CALL(msync(p, PAGE, MS_INVALIDATE)), CALL(msync(p + 32 * PAGE, PAGE, MS_INVALIDATE));
     CALL(munlock(p, 64 * PAGE));
     CALL(mlock2(p, PAGE, MLOCK_ONFAULT)), CALL(mlock2(p, PAGE, 8)), CALL(munlock(p, PAGE));
     CALL(madvise(p, PAGE, MADV_DONTNEED)), SHOW(nonzero(p, PAGE));
@@ -239,6 +240,10 @@ static void foreign(void) {
     SHOW(nonzero(p + 8 * PAGE, 8 * PAGE)), fill(p + 8 * PAGE, 8 * PAGE, 13), SHOW(wrong(p + 8 * PAGE, 8 * PAGE, 13));
     SHOW(wrong(p, 8 * PAGE, 12)), SHOW(wrong(p + 16 * PAGE, 16 * PAGE, 12 + 16 * PAGE / 8));
     SHOW(mmap(p, 4 * PAGE, RW, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == p), SHOW(nonzero(p, 4 * PAGE));
+    // What is refused of private memory is done of shared memory.
+    fill(p, 4 * PAGE, 14);
+    CALL(madvise(p, 2 * PAGE, MADV_REMOVE)), SHOW(nonzero(p, 2 * PAGE)), SHOW(wrong(p + 2 * PAGE, 2 * PAGE, 14 + 2 * PAGE / 8));
+    CALL(madvise(p + 3 * PAGE, 2 * PAGE, MADV_REMOVE)), SHOW(nonzero(p + 3 * PAGE, PAGE)), CALL(madvise(p, PAGE, 9999));
     CALL(munmap(p, 32 * PAGE)), SHOW(probe(p, 'r')), SHOW(probe(p + 31 * PAGE, 'r'));
     close(fd);
 }

@@ -27,7 +27,7 @@ enum Meaning {
     Undumped(bool),
     /// All pages are mapped.
     Populate,
-    /// Refused, as the kernel does for private anonymous memory or before it knew the advice.
+    /// Refused, as the kernel does for private anonymous memory or where it does not know the advice.
     Refused,
 }
 
@@ -71,7 +71,8 @@ pub fn madvise(address: usize, bytes: usize, advice: i32) -> Outcome {
         Target::Far(first, count) => (first, count),
     };
     if meaning == Meaning::Refused {
-        return Err(libc::EINVAL);
+        // Of files and shared memory the kernel may accept what it refuses of ours; what it does not know it refuses of any.
+        kernel(libc::SYS_madvise, [address, 0, bits(advice), 0, 0, 0])?;
     }
     let pager = crate::pager().ok_or(libc::ENOMEM)?;
     // The region map is unlocked before the pages are touched: populating waits for the pager, dropping may take long.

@@ -185,9 +185,13 @@ pub fn sync(address: usize, bytes: usize, flags: i32) -> Outcome {
         return Err(libc::EINVAL);
     }
     let runs = region_map::lock().mapped_in(first, count);
-    for run in runs.iter().filter(|run| run.attributes.kind == Kind::Foreign) {
+    for run in &runs {
         let (address, bytes) = apply::span(*run);
-        kernel(libc::SYS_msync, [address, bytes, bits(flags), 0, 0, 0])?;
+        if run.attributes.kind == Kind::Foreign {
+            kernel(libc::SYS_msync, [address, bytes, bits(flags), 0, 0, 0])?;
+        } else if flags & libc::MS_INVALIDATE != 0 && run.attributes.locked != Locked::No {
+            return Err(libc::EBUSY);
+        }
     }
     if runs.iter().map(|run| run.count).sum::<u32>() == count { Ok(0) } else { Err(libc::ENOMEM) }
 }
