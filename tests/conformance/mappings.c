@@ -89,7 +89,9 @@ static void protecting(void) {
     CALL(mprotect(p, 32 * PAGE, RW));
     SHOW(wrong(p, 32 * PAGE, 5));
     CALL(mprotect(p + 1, PAGE, RW)), CALL(mprotect(p, PAGE, 0x40)), CALL(mprotect(p, 0, RW));
+    CALL(pkey_mprotect(p, 16 * PAGE, PROT_READ, 15)), SHOW(probe(p, 'w')); // No such key: nothing is changed.
     MUST(!munmap(p + 16 * PAGE, PAGE));
+    CALL(pkey_mprotect(p + 16 * PAGE, PAGE, PROT_READ, 15));
     CALL(mprotect(p + 14 * PAGE, 6 * PAGE, PROT_READ)); // A hole: what lies before it is changed.
     SHOW(probe(p + 14 * PAGE, 'w')), SHOW(probe(p + 18 * PAGE, 'w'));
     CALL(mprotect(p + 16 * PAGE, PAGE, RW));

@@ -131,6 +131,7 @@ pub fn protect(address: usize, bytes: usize, protection: i32, key: i32) -> Outco
         return Err(libc::EINVAL);
     }
     let protection = protection & PROTECTION_BITS;
+    check_key(key)?;
     let mut region_map = region_map::lock();
     if protection & libc::PROT_WRITE != 0 {
         memory_limit::check_in(&region_map, |map| memory_limit::made_writable(map, first, count))?;
@@ -145,6 +146,19 @@ pub fn protect(address: usize, bytes: usize, protection: i32, key: i32) -> Outco
         next = run.end();
     }
     if next == first + count { Ok(0) } else { Err(libc::ENOMEM) }
+}
+
+/// Refuses a protection key that the process does not have, before anything changes.
+fn check_key(key: i32) -> Result<(), i32> {
+    /// Behind all that any processor addresses for a process: where the kernel would go on, it finds nothing.
+    const NOWHERE: usize = (1 << 63) - PAGE_BYTES;
+    if key == -1 {
+        return Ok(());
+    }
+    match kernel(libc::SYS_pkey_mprotect, [NOWHERE, PAGE_BYTES, bits(libc::PROT_NONE), bits(key), 0, 0]) {
+        Ok(_) | Err(libc::ENOMEM) => Ok(()),
+        Err(errno) => Err(errno),
+    }
 }
 
 /// A lock's form as the pager takes it: `Some(on_fault)` if there is one.
