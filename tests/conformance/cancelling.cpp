@@ -1,7 +1,10 @@
 // Cancelled threads: what lies on their stacks is destroyed, and what their calls held is given up.
 #include "check.h"
 #include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <time.h>
 
@@ -41,6 +44,28 @@ static void *thread(void *way) {
     return NULL;
 }
 
+static volatile int went_on;
+
+// A thread that is to be cancelled makes calls that are no cancellation points.
+static void *go_on(void *epoll) {
+    int *at = (int *)mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uint64_t *mask = (uint64_t *)(at + 1024);
+    iovec *vector = (iovec *)(at + 2048);
+    memset(at, 0, MIB);
+    epoll_event *event = (epoll_event *)(at + 4096);
+    event->events = EPOLLIN, vector->iov_base = at, vector->iov_len = 16;
+    MUST(pthread_cancel(pthread_self()) == 0);
+    went_on += ioctl(ends[0], FIONREAD, at) == 0;
+    went_on += setsockopt(ends[0], SOL_SOCKET, SO_KEEPALIVE, at, sizeof *at) == 0;
+    went_on += epoll_ctl((int)(long)epoll, EPOLL_CTL_ADD, ends[0], event) == 0;
+    went_on += syscall(SYS_rt_sigprocmask, SIG_BLOCK, NULL, mask, sizeof *mask) == 0;
+    went_on += syscall(SYS_writev, ends[1], vector, 1) == 16;
+    went_on += syscall(SYS_readv, ends[0], vector, 1) == 16;
+    read(ends[0], at, 1);
+    went_on = -1;
+    return NULL;
+}
+
 int main() {
     MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
     int cancelled = 0;
@@ -55,6 +80,10 @@ int main() {
         cancelled += result == PTHREAD_CANCELED;
     }
     SHOW(cancelled), SHOW(destroyed), SHOW(cleaned);
+    pthread_t id;
+    void *result;
+    MUST(pthread_create(&id, NULL, go_on, (void *)(long)epoll_create1(0)) == 0 && pthread_join(id, &result) == 0);
+    SHOW(went_on), SHOW(result == PTHREAD_CANCELED);
     char *all = (char *)malloc(40 * MIB);
     memset(all, 3, 40 * MIB);
     size_t bad = 0;

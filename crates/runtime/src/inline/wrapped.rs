@@ -2,7 +2,7 @@
 //!
 //! When the far pages are local already, they are pinned and the call is made from the trampoline: no signal, no change of
 //! masks. When one is not, the call goes the way of a caught one, with the program's signals blocked while pages are served.
-//! libc's functions are cancellation points; so are these.
+//! What is a cancellation point of libc's is one of ours, and nothing else.
 
 use super::call::Call;
 use super::signals::{RESERVED_SET, pending};
@@ -60,7 +60,7 @@ pub(crate) fn on_ranges<const N: usize>(number: i64, arguments: [usize; 6], rang
     let frame = Frame::enter();
     let answer = match pin_local(&ranges) {
         // SAFETY: the program's own call.
-        Some(_pins) => cancellable(|| unsafe { trampoline::repeat(number, arguments) }),
+        Some(_pins) => cancellable(number, || unsafe { trampoline::repeat(number, arguments) }),
         None => as_caught(number, arguments),
     };
     drop(frame);
@@ -89,12 +89,13 @@ pub(crate) fn between_processes(number: i64, arguments: [usize; 6]) -> isize {
     in_c(syscalls::between_processes(&Call { number, arguments, context: std::ptr::null_mut() }))
 }
 
-/// Makes a call that the program asked `syscall` for as if it had been caught, signal calls included; its answer in C's manner.
+/// Makes a call that the program asked `syscall` for as if it had been caught, signal calls included; its answer in C's manner. No
+/// cancellation point, as `syscall` is none.
 pub(crate) fn as_seen(number: i64, arguments: [usize; 6]) -> isize {
     // A call that goes well leaves it as it is, whatever serving pages was answered.
     let errno = errno::Preserved::new();
     let frame = Frame::enter();
-    let answer = cancellable(|| with_signals_blocked(number, arguments, super::perform));
+    let answer = with_signals_blocked(number, arguments, super::perform);
     drop(frame);
     // What a return from a handler brings, there is none here.
     if number == libc::SYS_sigaltstack {
@@ -124,7 +125,7 @@ fn quickly(number: i64, arguments: [usize; 6], add: impl FnOnce(&mut Quick) -> O
     let mut pins = Quick::new();
     let answer = if add(&mut pins).is_some() {
         // SAFETY: the program's own call.
-        cancellable(|| unsafe { trampoline::repeat(number, arguments) })
+        cancellable(number, || unsafe { trampoline::repeat(number, arguments) })
     } else {
         drop(pins);
         as_caught(number, arguments)
@@ -227,7 +228,7 @@ fn pin_local<const N: usize>(ranges: &[Range; N]) -> Option<[Option<Pin<'static>
 /// Performs a call with the program's signals blocked, and a context as a handler would have it.
 #[cold]
 fn as_caught(number: i64, arguments: [usize; 6]) -> isize {
-    cancellable(|| with_signals_blocked(number, arguments, syscalls::perform))
+    cancellable(number, || with_signals_blocked(number, arguments, syscalls::perform))
 }
 
 fn with_signals_blocked(number: i64, arguments: [usize; 6], perform: fn(&mut Call) -> isize) -> isize {
@@ -257,10 +258,16 @@ unsafe extern "C" {
     static __libc_single_threaded: c_char;
 }
 
+/// Calls of which libc's functions are no cancellation points.
+const NEVER_CANCELLED: [i64; 4] = [libc::SYS_ioctl, libc::SYS_setsockopt, libc::SYS_getsockopt, libc::SYS_epoll_ctl];
+
 /// Runs a call during which the thread can be cancelled, as libc does around its own.
 #[inline]
-fn cancellable(call: impl FnOnce() -> isize) -> isize {
+fn cancellable(number: i64, call: impl FnOnce() -> isize) -> isize {
     const ASYNCHRONOUS: c_int = 1;
+    if NEVER_CANCELLED.contains(&number) {
+        return call();
+    }
     // SAFETY: libc's variable, a byte that it changes at any time.
     let alone = unsafe { AtomicI8::from_ptr((&raw const __libc_single_threaded).cast_mut()) };
     if alone.load(Relaxed) != 0 {
