@@ -563,7 +563,7 @@ mod tests {
         assert_eq!([0, 20 << 10, NEEDED_BYTES - (128 << 10)].map(stack_bytes), [STACK_BYTES; 3], "as usual");
         assert_eq!(stack_bytes((1 << 20) + 5), (1 << 20) + NEEDED_BYTES + PAGE_BYTES);
         let least = find_least_stack();
-        assert!(least >= libc::PTHREAD_STACK_MIN && least < STACK_BYTES, "libc takes {least} bytes of a stack");
+        assert!((libc::PTHREAD_STACK_MIN..STACK_BYTES).contains(&least), "libc takes {least} bytes of a stack");
     }
 
     /// libc gives the stack of a thread that has ended, and with it the thread pointer, to the next one.
