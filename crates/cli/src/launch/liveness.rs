@@ -10,6 +10,7 @@
 use crate::process;
 use hinterland_abi::{Numbered, ProcessRow};
 use hinterland_sys::pidfs;
+use hinterland_sys::thread::since_boot;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -40,8 +41,10 @@ const WALKS: usize = 3;
 #[derive(Default)]
 pub struct Liveness {
     watched: HashMap<Life, OwnedFd>,
-    /// Numbers here of processes that name themselves otherwise.
+    /// Numbers here of processes that name themselves otherwise, as the last walk has found them.
     elsewhere: HashMap<Numbered, i32>,
+    /// When that began, in nanoseconds since the machine was started.
+    walked_ns: u64,
 }
 
 /// The launcher's own PID namespace; 0: not known.
@@ -80,15 +83,19 @@ impl Liveness {
 
     /// The number of a row's process in the launcher's PID namespace; `None`: it is none of the launcher's descendants any more.
     pub fn pid_of(&mut self, row: &ProcessRow) -> Option<i32> {
-        let process = Life::of(row).process;
+        let Life { process, taken_ns } = Life::of(row);
         if process.namespace == 0 || process.namespace == own_namespace() {
             return Some(process.pid);
         }
         // A walk through processes that come and go may miss one.
         for _ in 0..WALKS {
-            if let Some(pid) = self.elsewhere.get(&process) {
+            // A namespace gets the number of one that has ended: what was found before the row was taken may be of that.
+            if self.walked_ns >= taken_ns
+                && let Some(pid) = self.elsewhere.get(&process)
+            {
                 return Some(*pid);
             }
+            self.walked_ns = u64::try_from(since_boot().as_nanos()).unwrap_or(u64::MAX);
             self.elsewhere = process::numbered_elsewhere(nix::unistd::getpid().as_raw()).into_iter().collect();
         }
         // One that hides what it knows, or was confined when it was forked: it is one of this number.
@@ -141,5 +148,25 @@ mod tests {
         assert!(!liveness.is_alive(row), "not waited for yet: a zombie");
         child.wait().unwrap();
         assert!(!liveness.is_alive(row));
+    }
+
+    /// A process that has the number of one before it, in a namespace that has the number of that one's.
+    #[test]
+    fn what_was_found_before_a_row_was_taken_is_another_process() {
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        if let Some(inode) = pidfs::inode(pid) {
+            let ledger = LauncherLedger::create(false).unwrap();
+            let row = &ledger.get().processes[0];
+            let process = Numbered::by_itself(pid, inode);
+            row.pid.store(process.pid, Relaxed);
+            row.pid_namespace.store(process.namespace, Relaxed);
+            row.taken_ns.store(u64::try_from(since_boot().as_nanos()).unwrap(), Relaxed);
+            let mut liveness = Liveness { elsewhere: HashMap::from([(process, i32::MAX)]), ..Liveness::default() };
+            assert!(liveness.is_alive(row) && liveness.pid_of(row) == Some(pid));
+            assert_eq!(liveness.elsewhere.get(&process), Some(&pid));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 }
