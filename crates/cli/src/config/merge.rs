@@ -84,6 +84,7 @@ pub fn merge(
     let of_a_run = || SETTINGS.iter().filter(|setting| setting.sources == Sources::Run);
     let keys: Vec<String> = of_a_run().map(Setting::key).collect();
     let named = match args.settings.value(variables::CONFIG) {
+        Some("") => return Err(Error::Setting { origin: "--config".into(), why: EMPTY.into() }),
         Some(path) => Some(path.into()),
         None => env(variables::CONFIG)?.map(PathBuf::from),
     };
@@ -111,6 +112,9 @@ pub fn merge(
     Ok(Merged { found: all, aside, file: file.map(|file| file.path) })
 }
 
+/// What is wrong with a flag without a value.
+const EMPTY: &str = "is empty; leave the flag out or give it a value";
+
 /// A flag's text. An empty value is a mistake here, whereas an empty variable counts as unset.
 fn flag(args: &RunArgs, setting: &Setting) -> Result<Option<String>, Error> {
     let values = args.settings.values(setting.variable);
@@ -123,7 +127,7 @@ fn flag(args: &RunArgs, setting: &Setting) -> Result<Option<String>, Error> {
         ));
     }
     if values.iter().any(String::is_empty) {
-        return refuse("is empty; leave the flag out or give it a value".into());
+        return refuse(EMPTY.into());
     }
     Ok((!values.is_empty()).then(|| values.join(" ")))
 }

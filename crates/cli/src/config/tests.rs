@@ -152,6 +152,7 @@ fn refusals_name_the_place_and_what_may_stand_there() {
     assert!(text.ends_with(&format!("config.toml: local: {unit}")), "{text}");
     assert!(refusal(plain(), local("1M")).contains("below the smallest budget, 16 MiB"));
     assert!(refusal(plain(), local("")).starts_with("--local: is empty"));
+    assert!(refusal(plain(), flags(&["--config", ""])).starts_with("--config: is empty"));
     assert!(refusal(plain(), local("101%")).contains("1% to 100%"));
     let far = |url: &str| flags(&["--far", url]);
     assert!(refusal(plain(), far("nonsense")).starts_with("--far: 'nonsense'"));
