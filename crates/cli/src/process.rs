@@ -75,7 +75,8 @@ pub fn started_ns(pid: i32) -> Result<Option<u64>, CannotLook> {
         Err(ProcError::Io(error, _)) if is_lack(&error) => return Err(CannotLook),
         Err(_) => return Ok(None),
     };
-    let ending = stat.flags().is_ok_and(|flags| flags.contains(StatFlags::PF_EXITING));
+    // A first thread that has left waits for the others, which may go on for long.
+    let ending = stat.num_threads <= 1 && stat.flags().is_ok_and(|flags| flags.contains(StatFlags::PF_EXITING));
     let ticks_per_second = procfs::ticks_per_second().max(1);
     Ok((!ending).then(|| stat.starttime.saturating_mul(1_000_000_000 / ticks_per_second)))
 }

@@ -150,6 +150,31 @@ mod tests {
         assert!(!liveness.is_alive(row));
     }
 
+    #[test]
+    fn a_process_whose_first_thread_has_left_lives_until_its_last_one_leaves() {
+        // exit(2) of the thread alone: without the interpreter's end.
+        let script = "import ctypes, threading, time\n\
+            threading.Thread(target=time.sleep, args=(600,)).start()\n\
+            ctypes.CDLL(None).syscall(60, 0)";
+        if Command::new("python3").args(["-c", "import ctypes"]).status().map_or(true, |status| !status.success()) {
+            return eprintln!("skipped: no python3 that makes system calls");
+        }
+        let mut child = Command::new("python3").args(["-c", script]).spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        let has_left = || {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+            stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z'))
+        };
+        hinterland_testkit::wait_until("the first thread has left", has_left);
+        let ledger = LauncherLedger::create(false).unwrap();
+        let row = &ledger.get().processes[0];
+        row.pid.store(pid, Relaxed);
+        assert!(Liveness::default().is_alive(row));
+        child.kill().unwrap();
+        hinterland_testkit::wait_until("a zombie", || !Liveness::default().is_alive(row));
+        child.wait().unwrap();
+    }
+
     /// A process that has the number of one before it, in a namespace that has the number of that one's.
     #[test]
     fn what_was_found_before_a_row_was_taken_is_another_process() {
