@@ -3,7 +3,7 @@
 use crate::sim::{trace, trace_of, walk, walk_taking};
 use hinterland_tape::{Head, Reference, Region, Writer, Written};
 use serde_json::Value;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn advise(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_hinterland")).arg("advise").args(arguments).output().unwrap()
@@ -11,6 +11,21 @@ fn advise(arguments: &[&str]) -> Output {
 
 fn text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn a_trace_that_comes_through_a_pipe_is_read_from_its_beginning() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = trace(&directory);
+    let mut cat = Command::new("cat").arg(&path).stdout(Stdio::piped()).spawn().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hinterland"));
+    command.args(["advise", "/dev/stdin", "--json"]).stdin(cat.stdout.take().unwrap());
+    let output = command.output().unwrap();
+    drop(command);
+    cat.wait().unwrap();
+    assert!(output.status.success(), "{}", text(output.stderr));
+    let advice: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&advice["trace"], &advice["touched_bytes"]), (&"/dev/stdin".into(), &(32 << 20).into()));
 }
 
 #[test]
