@@ -5,6 +5,7 @@ use hinterland_sys::pidfs;
 use procfs::ProcError;
 use procfs::process::StatFlags;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::{fs, io};
 
 /// The memory of one process.
@@ -25,7 +26,11 @@ pub struct ProcessMemory {
 impl ProcessMemory {
     /// Reads a process; `None` when it is gone or has no memory any more.
     pub fn read(pid: i32) -> Option<ProcessMemory> {
-        parse_status(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
+        let of = |directory: &Path| parse_status(&fs::read_to_string(directory.join("status")).ok()?);
+        let process = Path::new("/proc").join(pid.to_string());
+        // A first thread that has left has no memory any more; the others have it.
+        let of_others = || fs::read_dir(process.join("task")).ok()?.flatten().find_map(|thread| of(&thread.path()));
+        of(&process).or_else(of_others)
     }
 }
 

@@ -170,8 +170,10 @@ mod tests {
         let row = &ledger.get().processes[0];
         row.pid.store(pid, Relaxed);
         assert!(Liveness::default().is_alive(row));
+        assert!(process::ProcessMemory::read(pid).is_some_and(|memory| memory.rss_peak_bytes > 0));
         child.kill().unwrap();
         hinterland_testkit::wait_until("a zombie", || !Liveness::default().is_alive(row));
+        assert_eq!(process::ProcessMemory::read(pid), None);
         child.wait().unwrap();
     }
 
