@@ -153,21 +153,31 @@ pub fn choose(file: &ProfileFile, worst: f64, largest: f64, depth: usize) -> Pla
     // Without lines the allocations of a function are one to the compiler.
     let is_new = |site: &PlannedSite| known.insert((site.function.clone(), site.line, site.column));
     let mut sites: Vec<PlannedSite> = sites.into_iter().map(|site| large_one(file, site)).filter(is_new).collect();
-    keep_scattered(&mut sites, file.run.local_bytes.unwrap_or(0));
+    keep_scattered(&mut sites, file);
     let (program, build_id) = (file.program.path.clone(), file.program.build_id.clone());
     Plan { version: VERSION, program, build_id, functions, sites, measured: None }
 }
 
 /// Says of allocations that were touched in no order that they leave last: a loop that comes to them again keeps them (Mira §4.4). Those that have
 /// room together in what the run's budget lets a program keep, the largest first.
-fn keep_scattered(sites: &mut [PlannedSite], local_bytes: u64) {
-    let mut room_bytes = local_bytes / KEPT_PART;
+fn keep_scattered(sites: &mut [PlannedSite], file: &ProfileFile) {
+    let mut room_bytes = file.run.local_bytes.unwrap_or(0) / KEPT_PART;
     for site in sites.iter_mut().filter(|site| site.pattern == "random" && site.bytes > 0) {
-        if let Some(rest) = room_bytes.checked_sub(site.bytes) {
+        if let Some(rest) = room_bytes.checked_sub(bytes_of(site, file)) {
             room_bytes = rest;
             site.evict = Some(Eviction::Last);
         }
     }
+}
+
+/// What all allocations held that are one with this to the compiler, by whichever calls they came.
+fn bytes_of(site: &PlannedSite, file: &ProfileFile) -> u64 {
+    let is_it = |call: &&Call| {
+        let has_place = site.line == 0 || Some(site.line) == call.line;
+        call.function == site.function && has_place && (site.column == 0 || Some(site.column) == call.column)
+    };
+    let those = file.sites.iter().filter(|other| other.calls.first().filter(is_it).is_some());
+    those.fold(0, |sum, other| sum.saturating_add(other.held_bytes_max))
 }
 
 fn worst_one(file: &ProfileFile, function: &Function) -> Planned {
@@ -306,6 +316,25 @@ mod tests {
         assert_eq!(lines_for(Some(4 * 899)), [5], "nor this one with any other");
         assert_eq!(lines_for(Some(4 * 1500)), [3, 5]);
         assert!(lines_for(Some(1024)).is_empty() && lines_for(None).is_empty());
+    }
+
+    #[test]
+    fn allocations_of_one_place_leave_last_where_all_of_them_have_room() {
+        let mut value = example();
+        let called_by = |caller: &str, bytes: u64| {
+            let mut site = example()["sites"][0].clone();
+            site["held_bytes_max"] = bytes.into();
+            site["calls"].as_array_mut().unwrap().push(serde_json::json!({"function": caller, "module": "app"}));
+            site
+        };
+        value["sites"] = vec![called_by("one", 900), called_by("two", 300)].into();
+        let mut leaves_last = |local: u64| {
+            value["run"]["local_bytes"] = local.into();
+            let plan = choose(&ProfileFile::of(value.to_string().as_bytes()).unwrap(), 1.0, 1.0, 0);
+            assert_eq!(plan.sites.len(), 1, "they are one to the compiler");
+            plan.sites[0].evict == Some(Eviction::Last)
+        };
+        assert!(!leaves_last(4 * 1000) && leaves_last(4 * 1200));
     }
 
     #[test]
