@@ -87,8 +87,9 @@ impl LocalMemory {
     /// The program wants a page kept, perhaps once more. False: what it wants kept without this page is a quarter of the budget already.
     pub(crate) fn keep(&self, page: PageNo) -> bool {
         // Of a process that has not grown yet, what it may have then; more than there are far pages is no budget.
-        let grown = Some(self.account.grown_budget()).filter(|grown| grown.0 <= self.pages.count.into());
-        let has_room = (self.kept.pages() as u64 + 1) * KEPT_PART <= grown.unwrap_or(self.account.budget()).0;
+        let grown = self.account.grown_budget();
+        let budget = if grown.0 <= u64::from(self.pages.count) { grown } else { self.account.budget() };
+        let has_room = (self.kept.pages() as u64 + 1) * KEPT_PART <= budget.0;
         (has_room || self.kept.touch(page, PageNo(page.0 + 1))) && self.kept.add(page, self.pages.count)
     }
 
