@@ -4,6 +4,7 @@
 //! The machine is x86-64: a locked instruction is a full barrier (`sys::watched`).
 
 use crate::hint_ring::{HintRing, Run};
+use crate::page_counts::PageCounts;
 use crate::pin::{Pin, Pins};
 use crate::policy_lock::PolicyLock;
 use crate::sys::watched::in_all_orders;
@@ -61,6 +62,26 @@ fn protected_ranges_exclude_each_other() {
         };
         open(&ranges, &pins, &inside);
         other.join().expect("it ends");
+    });
+}
+
+/// A release of more than was counted takes away what another thread is about to count; what else is released loses its count all the same.
+#[test]
+fn a_page_that_is_released_has_no_count_whatever_others_release() {
+    in_all_orders(|| {
+        let counts = Arc::new(PageCounts::default());
+        assert!(counts.add(NEXT, 8));
+        let other = {
+            let counts = Arc::clone(&counts);
+            thread::spawn(move || assert!(counts.add(PAGE, 8)))
+        };
+        counts.remove_all(PAGE, 1);
+        counts.remove_all(NEXT, 1);
+        other.join().expect("it ends");
+        counts.remove_all(PAGE, 1);
+        assert!(!counts.touch(PAGE, PageNo(4)) && counts.pages() == 0);
+        counts.add(PAGE, 8);
+        assert!(!counts.touch(NEXT, PageNo(4)), "a page is kept for ever");
     });
 }
 

@@ -20,7 +20,7 @@ pub(crate) struct PageCounts {
     counts: OnceLock<Words<AtomicU16>>,
     /// What is writable of them: those of other pages are 0.
     parts: Parts,
-    /// Pages with a count.
+    /// Pages with a count, and those that are about to have one.
     pages: AtomicUsize,
 }
 
@@ -52,9 +52,10 @@ impl PageCounts {
         if self.parts.make_writable(page.0, 1, |pages| counts.allow_writes(pages)).is_err() {
             return false;
         }
-        let count = counts.at(page.index());
-        if let Ok(0) = count.fetch_update(SeqCst, Relaxed, |count| count.checked_add(1)) {
-            self.pages.fetch_add(1, SeqCst);
+        // First: there are never fewer than have a count.
+        self.pages.fetch_add(1, SeqCst);
+        if counts.at(page.index()).fetch_update(SeqCst, Relaxed, |count| count.checked_add(1)) != Ok(0) {
+            self.pages.fetch_sub(1, Relaxed);
         }
         true
     }
