@@ -6,6 +6,9 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::RawFd;
 
+/// Signals that the kernel sends beside the error of a write.
+const OF_WRITES: u64 = 1 << (libc::SIGXFSZ - 1) | 1 << (libc::SIGPIPE - 1);
+
 /// A file under a number that survives programs which close everything.
 pub struct File(RawFd);
 
@@ -64,17 +67,18 @@ impl Drop for File {
 impl io::Write for File {
     /// A refusal is an error alone: the signal that the kernel sends with some is not for the program, which may die of it.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let _signals = thread::SignalsBlocked::new();
+        // Not SignalsBlocked: the first bytes are written while the process starts, where it changes no mask.
+        let before = thread::change_mask(libc::SIG_BLOCK, Some(OF_WRITES));
         // SAFETY: the bytes outlive the call.
         let written = unsafe { libc::syscall(libc::SYS_write, self.0, bytes.as_ptr(), bytes.len()) };
-        let Err(_) = usize::try_from(written) else { return Ok(usize::try_from(written).unwrap_or(0)) };
-        let error = io::Error::last_os_error();
-        match error.raw_os_error() {
+        let written = usize::try_from(written).map_err(|_| io::Error::last_os_error());
+        match written.as_ref().err().and_then(io::Error::raw_os_error) {
             Some(libc::EFBIG) => thread::take_pending(libc::SIGXFSZ),
             Some(libc::EPIPE) => thread::take_pending(libc::SIGPIPE),
             _ => {}
         }
-        Err(error)
+        thread::change_mask(libc::SIG_SETMASK, Some(before));
+        written
     }
 
     fn flush(&mut self) -> io::Result<()> {
