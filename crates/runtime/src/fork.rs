@@ -23,7 +23,7 @@ mod handlers {
     use super::turns::TURNS;
     use crate::region_map::{self, ForkRule};
     use crate::{Pager, arena, ledger, start, tape};
-    use hinterland_sys::thread::SignalsBlocked;
+    use hinterland_sys::thread::Uncancellable;
     use hinterland_sys::{last_thread, mem, thread};
     use hinterland_units::{PAGE_BYTES, PageNo};
     use libc::{c_int, c_void};
@@ -98,9 +98,9 @@ mod handlers {
         unsafe { next(prepare, parent, child, owner) }
     }
 
-    /// Before the fork, which is no cancellation point: nor is what is done around it.
+    /// Before the fork, which is no cancellation point: nor is what is done around it. Signals are blocked from here on, by the region map's lock.
     pub fn prepare() {
-        let _signals = SignalsBlocked::new();
+        let _whole = Uncancellable::new();
         if let Some(pager) = crate::pager() {
             freeze(pager);
             path::before_fork();
@@ -134,7 +134,7 @@ mod handlers {
 
     /// After the fork, in the parent.
     pub fn parent() {
-        let _signals = SignalsBlocked::new();
+        let _whole = Uncancellable::new();
         if let Some(pager) = crate::pager() {
             arena::unlock_after_fork();
             pager.thaw();
@@ -144,7 +144,7 @@ mod handlers {
 
     /// After the fork, in the child.
     pub fn child() {
-        let _signals = SignalsBlocked::new();
+        let _whole = Uncancellable::new();
         let Some(pager) = crate::pager() else { return };
         arena::unlock_after_fork();
         hinterland_sys::confinement::begin_child();

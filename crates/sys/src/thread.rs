@@ -148,6 +148,28 @@ impl Drop for SignalsBlocked {
     }
 }
 
+/// The calling thread cannot be cancelled until this is dropped.
+pub struct Uncancellable(c_int);
+
+impl Uncancellable {
+    /// Disables it; the signal mask stays.
+    pub fn new() -> Uncancellable {
+        Uncancellable(set_cancellation(PTHREAD_CANCEL_DISABLE))
+    }
+}
+
+impl Default for Uncancellable {
+    fn default() -> Uncancellable {
+        Uncancellable::new()
+    }
+}
+
+impl Drop for Uncancellable {
+    fn drop(&mut self) {
+        set_cancellation(self.0);
+    }
+}
+
 /// POSIX has names for these, glibc one number each.
 const PTHREAD_CANCEL_DISABLE: c_int = 1;
 
