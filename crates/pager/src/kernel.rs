@@ -246,14 +246,33 @@ impl Kernel {
                 Some(NotEvicted::Missing) => done += 1,
                 // A device holds the frame: it must go along, so the mapping itself moves.
                 Some(NotEvicted::Pinned) => {
-                    let (from, to) = (from + done * PAGE_BYTES, to + done * PAGE_BYTES);
                     // SAFETY: the caller's; one page.
-                    unsafe { mem::move_mapping(from, to, PAGE_BYTES) }?;
-                    self.register(to, PAGE_BYTES)?;
+                    unsafe { self.move_mapping(from + done * PAGE_BYTES, to + done * PAGE_BYTES) }?;
                     done += 1;
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Moves the mapping of a page. Where it comes to lie beside a mapping that it fits, as one that moved before it or what was around it once, the
+    /// kernel makes both one and takes all of that from the userfaultfd: what is missing there would read as zero. So it is unlike any other until
+    /// it is registered, by advice that means nothing to memory without a file.
+    ///
+    /// # Errors
+    /// The kernel's.
+    ///
+    /// # Safety
+    /// The caller owns the pages on both sides; the destination is missing.
+    unsafe fn move_mapping(&self, from: usize, to: usize) -> Result<(), SysError> {
+        mem::advise(from, PAGE_BYTES, libc::MADV_RANDOM)?;
+        // SAFETY: the caller's.
+        let moved = unsafe { mem::move_mapping(from, to, PAGE_BYTES) };
+        // Where the kernel does not take it back, it costs a mapping of its own.
+        let _ = mem::advise(from, PAGE_BYTES, libc::MADV_NORMAL);
+        moved?;
+        self.register(to, PAGE_BYTES)?;
+        let _ = mem::advise(to, PAGE_BYTES, libc::MADV_NORMAL);
         Ok(())
     }
 

@@ -150,7 +150,7 @@ impl Pager {
         let monitors =
             room(Monitors::new(pages, local, tracer, read_ahead, faults, waker, evictor, count, processor_of));
 
-        let range = room(RangeCalls::new(pages, local, far, staging, tracer, pins, pinning, evictor));
+        let range = room(RangeCalls::new(pages, local, far, staging, tracer, pins, pinning, wp_ranges, evictor));
         let intervals = room(Intervals::new(pages, tracer, driver));
         let hints = room(Hints::new(pages, local, evict_hints, driver, read_ahead, waker));
         let fork = Fork {

@@ -18,6 +18,7 @@ use crate::state::State;
 use crate::sys::mem;
 use crate::sys::thread::SignalsBlocked;
 use crate::tracer::{DiscardCause, Tracer};
+use crate::wp_range::WpRanges;
 use hinterland_paging::Step;
 use hinterland_policy::Arrival;
 use hinterland_sys::SysError;
@@ -50,6 +51,7 @@ pub(crate) struct RangeCalls {
     tracer: Option<&'static Tracer>,
     pins: &'static Pins,
     pinning: &'static Pinning,
+    wp_ranges: &'static WpRanges,
     evictor: &'static EvictorStart,
     /// Pages given up to other mappings.
     foreign_pages: AtomicU64,
@@ -65,10 +67,11 @@ impl RangeCalls {
         tracer: Option<&'static Tracer>,
         pins: &'static Pins,
         pinning: &'static Pinning,
+        wp_ranges: &'static WpRanges,
         evictor: &'static EvictorStart,
     ) -> RangeCalls {
         let foreign_pages = AtomicU64::new(0);
-        RangeCalls { pages, local, far, staging, tracer, pins, pinning, evictor, foreign_pages }
+        RangeCalls { pages, local, far, staging, tracer, pins, pinning, wp_ranges, evictor, foreign_pages }
     }
 
     /// See `Pager::discard`.
@@ -305,6 +308,9 @@ impl RangeCalls {
                 rest.into_iter().partition(|owned| owned.was().state() != State::Untouched);
             unchanged.into_iter().for_each(|owned| self.pages.complete_unchanged(owned));
             self.drop_claimed(&mut emptied);
+            // A page that a fork has shared is made this process's own by a write, which a protected range around it refuses. Waited for with the pages
+            // owned: a thread that has one open waits for none.
+            let _excluded = self.wp_ranges.exclude(step.0, step.0 + pages);
             self.move_over(&mut claimed, targets, target);
         }
     }

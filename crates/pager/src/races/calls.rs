@@ -218,7 +218,7 @@ fn a_page_that_cannot_be_managed_again_is_a_childs_too() {
 fn a_page_that_a_device_holds_moves_with_its_frame() {
     on_both_kernel_paths(|stage| {
         stage.write(PAGE, 8);
-        let Some(_ring) = lend_to_a_device(stage.pager.address(PAGE)) else {
+        let Some(_ring) = lend_to_a_device(stage.pager.address(PAGE), 1) else {
             eprintln!("skipped: no io_uring");
             return;
         };
@@ -233,8 +233,35 @@ fn a_page_that_a_device_holds_moves_with_its_frame() {
     });
 }
 
-/// Registers a page as a buffer of io_uring: the kernel pins its frame until the ring is gone.
-fn lend_to_a_device(address: usize) -> Option<std::os::fd::OwnedFd> {
+#[test]
+fn neighbours_of_pages_that_a_device_holds_are_served_wherever_those_move() {
+    on_both_kernel_paths(|stage| {
+        let pages = |first: PageNo| (first.0..first.0 + 3).map(PageNo);
+        pages(PAGE).for_each(|page| stage.write(page, page.0.into()));
+        let Some(_ring) = lend_to_a_device(stage.pager.address(PAGE), 3) else {
+            eprintln!("skipped: no io_uring");
+            return;
+        };
+        let is_served = |page: PageNo| {
+            stage.check(page, 0);
+            assert_eq!(stage.state(page), State::Resident, "{page} came without the pager");
+        };
+        stage.pager.relocate(PAGE, TARGET, 3);
+        pages(PAGE).zip(pages(TARGET)).for_each(|(from, to)| stage.check(to, from.0.into()));
+        is_served(PageNo(TARGET.0 - 1));
+        is_served(PageNo(TARGET.0 + 3));
+        // Back to where they fit what is around them.
+        stage.pager.relocate(TARGET, PAGE, 3);
+        pages(PAGE).for_each(|page| stage.check(page, page.0.into()));
+        stage.pager.discard(PAGE, 3);
+        pages(PAGE).chain(pages(TARGET)).for_each(is_served);
+        is_served(PageNo(PAGE.0 - 1));
+        is_served(PageNo(PAGE.0 + 3));
+    });
+}
+
+/// Registers pages as a buffer of io_uring: the kernel pins their frames until the ring is gone.
+fn lend_to_a_device(address: usize, pages: usize) -> Option<std::os::fd::OwnedFd> {
     use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
     const REGISTER_BUFFERS: usize = 0;
     let mut parameters = [0u8; 120];
@@ -242,7 +269,7 @@ fn lend_to_a_device(address: usize) -> Option<std::os::fd::OwnedFd> {
     let ring = unsafe { libc::syscall(libc::SYS_io_uring_setup, 4usize, parameters.as_mut_ptr()) };
     // SAFETY: a fresh descriptor that nobody else owns.
     let ring = i32::try_from(ring).ok().filter(|fd| *fd >= 0).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })?;
-    let buffer = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: hinterland_units::PAGE_BYTES };
+    let buffer = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: pages * PAGE_BYTES };
     // SAFETY: one buffer, which the kernel pins.
     let rc = unsafe {
         libc::syscall(libc::SYS_io_uring_register, ring.as_raw_fd(), REGISTER_BUFFERS, &raw const buffer, 1usize)

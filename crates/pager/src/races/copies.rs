@@ -16,6 +16,8 @@ const VICTIMS: [PageNo; 8] =
     [PageNo(300), PageNo(305), PageNo(310), PageNo(315), PageNo(320), PageNo(325), PageNo(330), PageNo(335)];
 /// A page among them that stays.
 const SURVIVOR: PageNo = PageNo(307);
+/// Where that moves to.
+const TARGET: PageNo = PageNo(219);
 
 /// Runs a race where victims leave by copy.
 fn with_copies(race: impl Fn(&Stage)) {
@@ -287,6 +289,22 @@ fn a_call_on_a_page_beside_copied_victims_waits() {
         evictor.must_end();
         caller.must_end();
         stage.check(SURVIVOR, 62);
+    });
+}
+
+#[test]
+fn a_move_of_a_page_beside_copied_victims_waits() {
+    with_copies(|stage| {
+        let copied = stage.hold(Point::Copied, VICTIMS[0]);
+        let evictor = stage.beside(|s| s.reclaim(&VICTIMS));
+        let copied = copied.reached();
+        let mover = stage.beside(|s| s.pager.relocate(SURVIVOR, TARGET, 1));
+        stage.must_wait(&mover, For::WpRange);
+        copied.release();
+        evictor.must_end();
+        mover.must_end();
+        stage.check(TARGET, 50);
+        stage.check(SURVIVOR, 0);
     });
 }
 
