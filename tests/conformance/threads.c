@@ -220,6 +220,35 @@ static void on_far_stacks(void) {
     free(pressure), free(stacks);
 }
 
+static void *add_one(void *argument) { return (char *)argument + 1; }
+
+static void *beside_another(void *argument) {
+    enum { EACH = 64 << 10 };
+    pthread_attr_t with;
+    MUST(!pthread_attr_init(&with));
+    for (int round = 0; round < 300; round++) {
+        pthread_t thread;
+        void *result;
+        char *stack = mmap(NULL, EACH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        MUST(!pthread_attr_setstack(&with, stack, EACH) && !pthread_create(&thread, &with, add_one, argument));
+        MUST(!pthread_join(thread, &result) && result == (char *)argument + 1 && !munmap(stack, EACH));
+    }
+    return NULL;
+}
+
+// What lies behind a far stack is never touched: neither what may not be written, nor another thread's stack that comes and goes.
+static void behind_far_stacks(void) {
+    enum { EACH = 64 << 10, THREADS = 4 };
+    pthread_attr_t with;
+    pthread_t threads[THREADS];
+    char *stack = mmap(NULL, 2 * EACH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    MUST(!pthread_attr_init(&with) && !mprotect(stack + EACH, EACH, PROT_READ) && !pthread_attr_setstack(&with, stack, EACH));
+    MUST(!pthread_create(&threads[0], &with, add_one, NULL) && !pthread_join(threads[0], NULL));
+    SHOW(nonzero(stack + EACH, EACH)), CALL(munmap(stack, 2 * EACH));
+    for (int i = 0; i < THREADS; i++) MUST(!pthread_create(&threads[i], NULL, beside_another, &threads[i]));
+    for (int i = 0; i < THREADS; i++) MUST(!pthread_join(threads[i], NULL));
+}
+
 static volatile long elsewhere;
 static volatile int ender;
 
@@ -256,5 +285,6 @@ int main(void) {
     stacks();
     owners_end();
     on_far_stacks();
+    behind_far_stacks();
     ends_under_fire();
 }

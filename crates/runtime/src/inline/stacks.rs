@@ -51,6 +51,8 @@ pub(crate) struct Stack {
     thread: AtomicI32,
     /// Keeps the thread's descriptor local, if that is far.
     descriptor: UnsafeCell<Option<Pin<'static>>>,
+    /// Where the program's stack ends that this descriptor is in.
+    far_end: AtomicUsize,
 }
 
 impl Stack {

@@ -51,6 +51,7 @@ pub(crate) fn prepare(stack: &Stack, (start, bytes): (usize, usize)) {
         let _blocked = SignalsBlocked::new();
         crate::pager().map(|pager| pager.pin_for_good(start, bytes))
     });
+    stack.far_end.store(start + bytes, Relaxed);
     // SAFETY: nobody else knows of the stack yet.
     unsafe { *stack.descriptor.get() = pin };
 }
@@ -106,9 +107,11 @@ fn give_up_gone() {
     }
 }
 
-/// Pins the calling thread's descriptor, and no more of its stack.
+/// Pins the calling thread's descriptor, and no more of its stack. Nor what lies behind it: that is another mapping, which may not be written,
+/// or may go while its pages are brought in.
 fn pin_own(stack: &Stack) {
-    let descriptor = own_descriptor();
+    let mut descriptor = own_descriptor();
+    descriptor.end = descriptor.end.min(stack.far_end.load(Relaxed));
     let pin = stack_switch::run_blocked(|| {
         crate::pager().map(|pager| pager.pin_for_good(descriptor.start, descriptor.len()))
     });

@@ -85,6 +85,7 @@ fn more() -> Result<&'static Stack, SysError> {
                 rounds: AtomicU32::new(0),
                 thread: AtomicI32::new(0),
                 descriptor: UnsafeCell::new(None),
+                far_end: AtomicUsize::new(0),
             });
             &*stack
         };
