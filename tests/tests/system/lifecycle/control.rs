@@ -4,6 +4,7 @@ use anyhow::{Context, Result, ensure};
 use hinterland_tests::launch::{Launch, Running, c_program, launcher};
 use hinterland_tests::suite::{self, Trial};
 use hinterland_tests::{MIB, frozen, skips};
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::pty::{Winsize, openpty};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::termios::{LocalFlags, tcgetattr};
@@ -424,6 +425,8 @@ fn top(name: &str) -> Result<()> {
 fn top_hung_up(_: &str) -> Result<()> {
     let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
     let pty = openpty(&size, None)?;
+    // The terminal is gone when no process has this end.
+    fcntl(&pty.master, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
     let mut command = launcher()?;
     command.arg("top").env("TERM", "xterm").process_group(0);
     command.stdin(pty.slave.try_clone()?).stdout(pty.slave).stderr(Stdio::null());
