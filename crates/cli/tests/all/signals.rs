@@ -132,12 +132,13 @@ fn a_hang_up_of_the_terminal_reaches_the_program_where_the_launcher_leads_the_se
         return;
     }
     let driver = r#"
-import os, pty, sys
+import os, pty, signal, sys
 pid, fd = pty.fork()
 if pid == 0:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     os.execv(sys.argv[1], sys.argv[1:])
 seen = b""
-while b"ready" not in seen:
+while b"ready\r\n" not in seen:
     seen += os.read(fd, 100)
 os.close(fd)
 print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))

@@ -77,10 +77,6 @@ fn too_little_ram() -> Result<()> {
     let program = c_program("hold", &[])?.display().to_string();
     let arguments = ["--local", "16M", "--ram", "32M", "--far", "compressed:1G"];
     Launch::new("too-little-ram", &arguments, &[&program, "96"])?.run()?.expect_refusal(&["--ram"])?;
-    // With a file below: what is needed beyond the smallest local memory are tables.
-    let arguments = ["--ram", "16M", "--far", "compressed:1G", "--far", "file:far?size=1G"];
-    let ended = Launch::new("too-little-ram-for-tables", &arguments, &[&program, "96"])?.run()?;
-    ended.expect_refusal(&["--ram is used up", "needed for tables and compressed pages", "where there is no file"])?;
     Ok(())
 }
 
