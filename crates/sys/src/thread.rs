@@ -20,8 +20,8 @@ use std::time::Duration;
 pub struct SignalsBlocked {
     /// The mask to go back to; `None` when somebody further up the stack does that.
     before: Option<u64>,
-    /// Whether the thread could be cancelled; likewise.
-    cancellation: Option<c_int>,
+    /// Likewise.
+    cancellation: Option<Uncancellable>,
 }
 
 /// What a thread has here of its own. In the initial thread-local storage, because a variable of Rust's may be allocated at its
@@ -120,12 +120,12 @@ impl SignalsBlocked {
     }
 }
 
-/// The thread has one more `SignalsBlocked`; whether it could be cancelled until now, if that is the first.
-fn enter() -> Option<c_int> {
+/// The thread has one more `SignalsBlocked`; the first sees to it that it cannot be cancelled.
+fn enter() -> Option<Uncancellable> {
     let count = &own().blocked;
     let is_first = count.get() == 0;
     count.set(count.get() + 1);
-    is_first.then(|| set_cancellation(PTHREAD_CANCEL_DISABLE))
+    is_first.then(Uncancellable::new)
 }
 
 impl Default for SignalsBlocked {
@@ -139,9 +139,7 @@ impl Drop for SignalsBlocked {
         let count = &own().blocked;
         count.set(count.get() - 1);
         // Before the mask: the signal by which libc cancels counts for nothing where a thread cannot be cancelled.
-        if let Some(cancellation) = self.cancellation {
-            set_cancellation(cancellation);
-        }
+        drop(self.cancellation.take());
         if let Some(mask) = self.before {
             set_mask(mask);
         }

@@ -148,6 +148,17 @@ fn what_is_no_file_is_written_as_it_is() {
     assert!(code == Some(125) && words.contains("/dev/fd/0: the figures cannot be written: Bad file"), "{words}");
 }
 
+/// What a shell that traces a program in this folder leaves, and its standard error. `None`: skipped.
+fn traced(directory: &Path, script: &str) -> Option<(Output, String)> {
+    let output = Command::new("sh").args(["-c", script]).current_dir(directory).envs(library()).output().unwrap();
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    if words.contains("was not managed") || words.contains("userfaultfd") {
+        eprintln!("skipped: nothing is managed here: {words}");
+        return None;
+    }
+    Some((output, words))
+}
+
 /// A trace has one writer, from its first byte to its last: a FIFO is not opened before.
 #[test]
 fn a_trace_goes_through_a_fifo() {
@@ -156,12 +167,7 @@ fn a_trace_goes_through_a_fifo() {
         "mkfifo fifo; cat fifo > read & {} trace --quiet -o fifo --local 16M -- true && wait",
         env!("CARGO_BIN_EXE_hinterland")
     );
-    let output =
-        Command::new("sh").args(["-c", &script]).current_dir(directory.path()).envs(library()).output().unwrap();
-    let words = String::from_utf8_lossy(&output.stderr);
-    if words.contains("was not managed") || words.contains("userfaultfd") {
-        return eprintln!("skipped: nothing is managed here: {words}");
-    }
+    let Some((output, words)) = traced(directory.path(), &script) else { return };
     assert!(output.status.success() && words.is_empty(), "{words}");
     let trace = fs::read(directory.path().join("read")).unwrap();
     assert!(trace.starts_with(b"HLT"), "{trace:?}");
@@ -176,12 +182,7 @@ fn a_trace_without_a_reader_ends_and_the_program_goes_on() {
          sh -c 'until [ -e gone ]; do :; done; exit 7'; code=$?; kill $! 2> /dev/null; exit $code",
         env!("CARGO_BIN_EXE_hinterland")
     );
-    let output =
-        Command::new("sh").args(["-c", &script]).current_dir(directory.path()).envs(library()).output().unwrap();
-    let words = String::from_utf8_lossy(&output.stderr);
-    if words.contains("was not managed") || words.contains("userfaultfd") {
-        return eprintln!("skipped: nothing is managed here: {words}");
-    }
+    let Some((output, words)) = traced(directory.path(), &script) else { return };
     assert!(output.status.code() == Some(7) && words.contains("Broken pipe"), "{output:?}");
 }
 

@@ -75,13 +75,23 @@ fn a_program_that_is_killed_while_it_is_stopped_ends_its_launcher() {
     assert_eq!(launcher.wait().unwrap().signal(), Some(libc::SIGKILL));
 }
 
+/// The streams of a driver in Python that starts its arguments, a launcher with a program in Python, in a terminal. `None`: skipped.
+fn in_a_terminal(driver: &str, program: &str) -> Option<(String, String)> {
+    if Command::new("python3").arg("-c").arg("import pty").status().map_or(true, |status| !status.success()) {
+        eprintln!("skipped: no python3 to drive a terminal with");
+        return None;
+    }
+    let launcher = hinterland();
+    let mut command = Command::new("python3");
+    command.envs(launcher.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.args(["-c", driver]).arg(launcher.get_program());
+    let (_, stdout, stderr) = output(command.args(["run", "--quiet", "--", "python3", "-c", program]));
+    Some((stdout, stderr))
+}
+
 #[test]
 fn ctrl_c_reaches_the_program_once() {
     // A terminal of their own; `script` types the interrupt character, so the kernel signals the whole group.
-    if Command::new("python3").arg("-c").arg("import pty").status().map_or(true, |status| !status.success()) {
-        eprintln!("skipped: no python3 to drive a terminal with");
-        return;
-    }
     let driver = r#"
 import os, pty, signal, sys
 pid, fd = pty.fork()
@@ -117,20 +127,12 @@ print("ready", flush=True)
 sys.stdin.readline()
 sys.exit(5)
 "#;
-    let launcher = hinterland();
-    let mut command = Command::new("python3");
-    command.envs(launcher.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    command.args(["-c", driver]).arg(launcher.get_program());
-    let (_, stdout, stderr) = output(command.args(["run", "--quiet", "--", "python3", "-c", program]));
+    let Some((stdout, stderr)) = in_a_terminal(driver, program) else { return };
     assert_eq!(stdout.trim(), "5 1", "{stderr}");
 }
 
 #[test]
 fn a_hang_up_of_the_terminal_reaches_the_program_where_the_launcher_leads_the_session() {
-    if Command::new("python3").arg("-c").arg("import pty").status().map_or(true, |status| !status.success()) {
-        eprintln!("skipped: no python3 to drive a terminal with");
-        return;
-    }
     let driver = r#"
 import os, pty, signal, sys
 pid, fd = pty.fork()
@@ -150,11 +152,7 @@ signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
 print("ready", flush=True)
 sys.exit(42 if signal.sigtimedwait({signal.SIGHUP}, 60) else 9)
 "#;
-    let launcher = hinterland();
-    let mut command = Command::new("python3");
-    command.envs(launcher.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    command.args(["-c", driver]).arg(launcher.get_program());
-    let (_, stdout, stderr) = output(command.args(["run", "--quiet", "--", "python3", "-c", program]));
+    let Some((stdout, stderr)) = in_a_terminal(driver, program) else { return };
     assert_eq!(stdout.trim(), "42", "{stderr}");
 }
 

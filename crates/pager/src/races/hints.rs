@@ -151,24 +151,36 @@ fn the_policy_is_told_of_an_arrival_before_a_hinted_departure() {
     });
 }
 
+/// A page is kept with all pages from `first` on, and once more with all pages, of which a quarter has room.
+fn stays_until_it_is_released_twice(first: PageNo, page: PageNo) {
+    on_both_kernel_paths(|stage| {
+        let hints = stage.pager.hints();
+        let from = |first: PageNo| (stage.pager.address(first), (PAGES - first.0) as usize * PAGE_BYTES);
+        let [(part, part_len), (all, len)] = [first, PageNo(0)].map(from);
+        stage.fit_policy(); // to all of these pages
+        stage.write(page, 7);
+        hints.keep(part, part_len);
+        hints.keep(all, len);
+        hints.release(all, len);
+        stage.evict(page);
+        assert_eq!(stage.state(page), State::Resident, "it is released once");
+        hints.release(part, part_len);
+        stage.evict(page);
+        assert_ne!(stage.state(page), State::Resident);
+        stage.check(page, 7);
+    });
+}
+
 /// As by two threads that run one loop.
 #[test]
 fn what_is_kept_twice_and_has_no_room_for_all_of_it_stays_until_it_is_released_twice() {
-    on_both_kernel_paths(|stage| {
-        let hints = stage.pager.hints();
-        let (all, len) = (stage.pager.address(PageNo(0)), PAGES as usize * PAGE_BYTES);
-        stage.fit_policy(); // to all of these pages, of which a quarter has room
-        stage.write(PAGE, 7);
-        hints.keep(all, len);
-        hints.keep(all, len);
-        hints.release(all, len);
-        stage.evict(PAGE);
-        assert_eq!(stage.state(PAGE), State::Resident, "it is released once");
-        hints.release(all, len);
-        stage.evict(PAGE);
-        assert_ne!(stage.state(PAGE), State::Resident);
-        stage.check(PAGE, 7);
-    });
+    stays_until_it_is_released_twice(PageNo(0), PAGE);
+}
+
+/// As by a thread that keeps part of what another one keeps.
+#[test]
+fn what_is_kept_behind_pages_that_have_no_room_stays_until_it_is_released_twice() {
+    stays_until_it_is_released_twice(PageNo(PAGES - PAGES / 4), PageNo(PAGES - 1));
 }
 
 #[test]
@@ -183,28 +195,6 @@ fn what_is_kept_before_the_process_has_grown_stays_once_it_has() {
         stage.write(last, 7);
         stage.evict(last);
         assert_eq!(stage.state(last), State::Resident);
-        stage.check(last, 7);
-    });
-}
-
-/// As by a thread that keeps part of what another one keeps.
-#[test]
-fn what_is_kept_behind_pages_that_have_no_room_stays_until_it_is_released_twice() {
-    on_both_kernel_paths(|stage| {
-        let hints = stage.pager.hints();
-        let (all, len) = (stage.pager.address(PageNo(0)), PAGES as usize * PAGE_BYTES);
-        let (quarter, last) = (PAGES / 4, PageNo(PAGES - 1));
-        let (part, part_len) = (stage.pager.address(PageNo(PAGES - quarter)), quarter as usize * PAGE_BYTES);
-        stage.fit_policy(); // to all of these pages, of which a quarter has room
-        stage.write(last, 7);
-        hints.keep(part, part_len);
-        hints.keep(all, len);
-        hints.release(all, len);
-        stage.evict(last);
-        assert_eq!(stage.state(last), State::Resident, "it is released once");
-        hints.release(part, part_len);
-        stage.evict(last);
-        assert_ne!(stage.state(last), State::Resident);
         stage.check(last, 7);
     });
 }
